@@ -1,0 +1,19 @@
+//! `lockkeeper completions SHELL`
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+
+/// For bash: lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run<C: CommandFactory>(self) -> Result<(), Failure> {
+        clap_complete::generate(self.shell, &mut C::command(), "lockkeeper", &mut std::io::stdout());
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+//! Settings: flags, then the environment, then lockkeeper.toml in the repository, then the user's own.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use etcetera::BaseStrategy;
+use lockkeeper_core::limits::{QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
+use lockkeeper_core::session::AgentName;
+use lockkeeper_core::time::Millis;
+use lockkeeper_keeper::settings::Settings;
+use lockkeeper_server::auth::{self, Credential, Credentials};
+use serde::Deserialize;
+
+use crate::place::{CONFIG_FILE, Place};
+
+/// What a lockkeeper.toml may say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ConfigFile {
+    /// The service to use: `unix:PATH` or `http://HOST:PORT`.
+    url: Option<String>,
+    /// The name of the space, in place of the repository's folder.
+    space: Option<String>,
+    /// `shared` (default) or `separate`.
+    worktrees: Option<String>,
+    /// Where a service keeps its ledgers.
+    engine: Option<String>,
+    /// `always` (default) or `interval`.
+    durability: Option<String>,
+    /// Only in the user's own file: a repository can't open a port.
+    listen: Option<String>,
+    allowed_hosts: Option<Vec<String>>,
+    credentials: Option<Vec<CredentialEntry>>,
+    lock: LockTable,
+    quota: QuotaTable,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LockTable {
+    default_ttl: Option<String>,
+    heartbeat_interval: Option<String>,
+    history_ttl: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct QuotaTable {
+    limit: Option<u32>,
+    window: Option<String>,
+}
+
+/// A credential besides the service's own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialEntry {
+    /// The file that holds the secret, mode 0600.
+    file: PathBuf,
+    /// The only agent that it speaks for.
+    agent_id: Option<String>,
+    #[serde(default)]
+    operator: bool,
+}
+
+/// All settings, each from the first place that has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) home: PathBuf,
+    pub(crate) place: Place,
+    repository: ConfigFile,
+    user: ConfigFile,
+}
+
+impl Config {
+    pub(crate) fn load() -> Result<Config> {
+        let place = Place::find()?;
+        let repository = read(&place.root.join(CONFIG_FILE))?;
+        if repository.listen.is_some() || repository.allowed_hosts.is_some() || repository.credentials.is_some() {
+            bail!("{CONFIG_FILE} of a repository can't open ports or give credentials; write that into your own settings file");
+        }
+        let user = match etcetera::base_strategy::choose_native_strategy() {
+            Ok(strategy) => read(&strategy.config_dir().join("lockkeeper").join(CONFIG_FILE))?,
+            Err(_) => ConfigFile::default(),
+        };
+        Ok(Config { home: home()?, place, repository, user })
+    }
+
+    fn text(&self, variables: &[&str], field: impl Fn(&ConfigFile) -> Option<&String>) -> Option<String> {
+        let set = variables.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        set.or_else(|| field(&self.repository).cloned()).or_else(|| field(&self.user).cloned())
+    }
+
+    pub(crate) fn url(&self) -> Option<String> {
+        self.text(&["LOCKKEEPER_URL"], |file| file.url.as_ref())
+    }
+
+    pub(crate) fn space(&self) -> Result<String> {
+        if let Some(space) = self.text(&["LOCKKEEPER_SPACE"], |file| file.space.as_ref()) {
+            return Ok(space);
+        }
+        let worktrees = self.text(&[], |file| file.worktrees.as_ref());
+        match worktrees.as_deref() {
+            None | Some("shared") => Ok(self.place.space(false)),
+            Some("separate") => Ok(self.place.space(true)),
+            Some(other) => bail!("worktrees is \"shared\" or \"separate\", not \"{other}\""),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.join("socket")
+    }
+
+    /// The credential for a service on TCP: from the environment, else that of the service on this machine.
+    pub(crate) fn credential(&self) -> Option<String> {
+        let given = std::env::var("LOCKKEEPER_CREDENTIAL").ok().filter(|value| !value.is_empty());
+        given.or_else(|| auth::read(&self.credential_file()).ok())
+    }
+
+    pub(crate) fn credential_file(&self) -> PathBuf {
+        self.home.join("credential")
+    }
+
+    pub(crate) fn engine(&self) -> String {
+        let configured = self.text(&["LOCKKEEPER_ENGINE"], |file| file.engine.as_ref());
+        configured.unwrap_or_else(|| format!("file:{}", self.home.join("ledgers").display()))
+    }
+
+    pub(crate) fn durability(&self) -> Option<String> {
+        self.text(&["LOCKKEEPER_DURABILITY"], |file| file.durability.as_ref())
+    }
+
+    pub(crate) fn listen(&self) -> Option<String> {
+        std::env::var("LOCKKEEPER_LISTEN").ok().filter(|value| !value.is_empty()).or_else(|| self.user.listen.clone())
+    }
+
+    pub(crate) fn allowed_hosts(&self) -> Vec<String> {
+        self.user.allowed_hosts.clone().unwrap_or_default()
+    }
+
+    /// The service's own credential, which is made at the first start, and those that are configured.
+    pub(crate) fn credentials(&self) -> Result<Credentials> {
+        let path = self.credential_file();
+        let own = auth::read_or_make(&path).with_context(|| format!("the credential {}", path.display()))?;
+        let mut all = vec![Credential::new(&own, None, true)];
+        for entry in self.user.credentials.iter().flatten() {
+            let secret = auth::read(&entry.file).with_context(|| format!("the credential {}", entry.file.display()))?;
+            let agent = entry.agent_id.as_deref().map(AgentName::parse).transpose()?;
+            all.push(Credential::new(&secret, agent, entry.operator));
+        }
+        Ok(Credentials::new(all))
+    }
+
+    /// The default TTL of this repository, for a service that was started elsewhere.
+    pub(crate) fn default_ttl(&self) -> Result<Option<Millis>> {
+        self.length("LOCK_TTL_MS", 1, "lock.default_ttl", |file| file.lock.default_ttl.as_ref())
+    }
+
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        let mut settings = Settings::default();
+        if let Some(ttl) = self.default_ttl()? {
+            if ttl < TTL_MIN || ttl > TTL_MAX {
+                bail!("the default TTL is {TTL_MIN} to {TTL_MAX}, not {ttl}");
+            }
+            settings.default_ttl = ttl;
+        }
+        let interval = self.length("", 1, "lock.heartbeat_interval", |file| file.lock.heartbeat_interval.as_ref())?;
+        if let Some(interval) = interval {
+            if interval < Millis(100) {
+                bail!("the heartbeat interval is at least 100 ms");
+            }
+            settings.heartbeat_interval = interval;
+        }
+        let rules = &mut settings.rules;
+        if let Some(kept) = self.length("LOCK_HISTORY_TTL_SEC", 1000, "lock.history_ttl", |file| file.lock.history_ttl.as_ref())? {
+            rules.history_kept = kept;
+        }
+        let window = self.length("LOCK_RATE_LIMIT_WINDOW_MS", 1, "quota.window", |file| file.quota.window.as_ref())?;
+        if let Some(window) = window {
+            if window.0 == 0 {
+                bail!("the window of the quota is longer than nothing");
+            }
+            rules.quota_window = window;
+        }
+        let limit = match std::env::var("LOCK_RATE_LIMIT_PER_MIN").ok().filter(|value| !value.is_empty()) {
+            Some(limit) => Some(limit.parse().context("LOCK_RATE_LIMIT_PER_MIN is a number; 0 is no limit")?),
+            None => self.repository.quota.limit.or(self.user.quota.limit),
+        };
+        if let Some(limit) = limit {
+            if limit > QUOTA_LIMIT_MAX {
+                bail!("the quota is at most {QUOTA_LIMIT_MAX}; 0 is no limit");
+            }
+            rules.quota_limit = limit;
+        }
+        Ok(settings)
+    }
+
+    /// A length of time: a whole number of `unit` milliseconds in the environment, or a text such as `30s` in a file.
+    fn length(
+        &self,
+        variable: &str,
+        unit: u64,
+        name: &str,
+        field: impl Fn(&ConfigFile) -> Option<&String>,
+    ) -> Result<Option<Millis>> {
+        if let Some(value) = std::env::var(variable).ok().filter(|value| !variable.is_empty() && !value.is_empty()) {
+            let number: u64 = value.parse().with_context(|| format!("{variable} is a whole number, not '{value}'"))?;
+            return Ok(Some(Millis(number.saturating_mul(unit))));
+        }
+        let Some(text) = self.text(&[], field) else { return Ok(None) };
+        Ok(Some(length(&text).with_context(|| format!("{name} in {CONFIG_FILE}"))?))
+    }
+}
+
+/// Reads a length of time as people write it: `20s`, `1h30m`, `500ms`.
+pub(crate) fn length(text: &str) -> Result<Millis> {
+    let duration: jiff::SignedDuration =
+        text.parse().map_err(|_| anyhow::anyhow!("'{text}' is no length of time; write 20s, 5m or 1h30m"))?;
+    let millis = u64::try_from(duration.as_millis());
+    millis.map(Millis).map_err(|_| anyhow::anyhow!("'{text}' is a negative length of time"))
+}
+
+fn read(path: &Path) -> Result<ConfigFile> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => toml::from_str(&text).with_context(|| format!("{} can't be used", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ConfigFile::default()),
+        Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),
+    }
+}
+
+/// Where the state lives: `LOCKKEEPER_HOME`, else the state directory of the user.
+pub(crate) fn home() -> Result<PathBuf> {
+    if let Some(home) = std::env::var_os("LOCKKEEPER_HOME").filter(|home| !home.is_empty()) {
+        let home = PathBuf::from(home);
+        return Ok(std::path::absolute(&home)?);
+    }
+    let strategy = etcetera::base_strategy::choose_native_strategy().context("there is no home directory; set LOCKKEEPER_HOME")?;
+    let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
+    Ok(state.join("lockkeeper"))
+}

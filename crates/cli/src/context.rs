@@ -1,0 +1,81 @@
+//! What every command needs: the settings, the service, and who asks.
+
+use std::cell::OnceCell;
+
+use clap::Args;
+use lockkeeper_client::{Client, Identity};
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::Asker;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::{start, who};
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Who owns the locks [env: SESSION_ID=] [default: the session of the terminal]
+    #[arg(long, global = true, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// The agent's name, as others see it [env: AGENT_ID=] [default: the session]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// The service: unix:PATH or http://HOST:PORT [env: LOCKKEEPER_URL=] [default: this user's own]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) global: Global,
+    config: OnceCell<Config>,
+}
+
+impl Context {
+    pub(crate) fn new(global: Global) -> Context {
+        Context { global, config: OnceCell::new() }
+    }
+
+    pub(crate) fn config(&self) -> Result<&Config, Failure> {
+        if let Some(config) = self.config.get() {
+            return Ok(config);
+        }
+        let loaded = Config::load()?;
+        Ok(self.config.get_or_init(|| loaded))
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        Ok(start::client(self.config()?, self.global.url.as_deref())?)
+    }
+
+    pub(crate) fn identity(&self) -> Result<Identity, Failure> {
+        let session = who::session(self.global.session.as_deref())?;
+        let agent = who::agent(self.global.agent.as_deref(), &session);
+        Ok(Identity { session, agent, agent_type: who::agent_type(), space: Some(self.config()?.space()?) })
+    }
+
+    /// Asks as the session that this command belongs to.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        body: impl Asker + Serialize,
+    ) -> Result<T, Failure> {
+        let body = self.identity()?.sign(body);
+        Ok(self.client()?.call(operation, &body)?)
+    }
+
+    /// Looks at something, which anybody may.
+    pub(crate) fn look<T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        mut body: impl Asker + Serialize,
+    ) -> Result<T, Failure> {
+        *body.who_mut().space = Some(self.config()?.space()?);
+        Ok(self.client()?.call(operation, &body)?)
+    }
+}

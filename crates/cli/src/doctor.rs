@@ -1,0 +1,146 @@
+//! `lockkeeper doctor`
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use clap::Args;
+use lockkeeper_client::{Client, Endpoint};
+use lockkeeper_wire::answer::ServiceStatus;
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::StatusRequest;
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{self, say};
+use crate::who;
+
+/// Free space below which a disk is said to be nearly full.
+const FREE_BYTES_MIN: u64 = 64 << 20;
+
+/// Changes nothing, and starts no service.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    well: bool,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+}
+
+fn well(what: &'static str, found: impl Into<String>) -> Finding {
+    Finding { what, well: true, found: found.into(), mend: None }
+}
+
+fn ill(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+    Finding { what, well: false, found: found.into(), mend: Some(mend.into()) }
+}
+
+impl Doctor {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let Doctor {} = self;
+        let findings = match context.config() {
+            Ok(config) => examine(context, config),
+            Err(failure) => vec![ill("settings", describe(&failure), "mend the file that is named")],
+        };
+        if context.global.json {
+            output::json(&findings);
+        } else {
+            for finding in &findings {
+                say!("{} {:<11} {}", if finding.well { "ok " } else { "BAD" }, finding.what, finding.found);
+                if let Some(mend) = &finding.mend {
+                    say!("                mend: {mend}");
+                }
+            }
+        }
+        if findings.iter().all(|finding| finding.well) { Ok(()) } else { Err(Failure::Silent(1)) }
+    }
+}
+
+fn describe(failure: &Failure) -> String {
+    match failure {
+        Failure::Other(error) => format!("{error:#}"),
+        Failure::Service(error) => error.to_string(),
+        Failure::Question { message, .. } => message.clone(),
+        Failure::Silent(_) => String::new(),
+    }
+}
+
+fn examine(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = vec![
+        match config.settings() {
+            Ok(settings) => well("settings", format!("TTL {}, quota {} in {}", settings.default_ttl, settings.rules.quota_limit, settings.rules.quota_window)),
+            Err(error) => ill("settings", format!("{error:#}"), "mend the setting that is named"),
+        },
+        match config.space() {
+            Ok(space) => well("space", format!("{space}, keys are relative to {}", config.place.root.display())),
+            Err(error) => ill("space", format!("{error:#}"), "mend lockkeeper.toml"),
+        },
+        match who::session(context.global.session.as_deref()) {
+            Ok(session) => well("session", session),
+            Err(_) => ill("session", "no terminal, and SESSION_ID is not set", "export SESSION_ID=my-agent-1"),
+        },
+        private("home", &config.home, 0o077),
+        private("credential", &config.credential_file(), 0o077),
+        disk(&config.home),
+    ];
+    findings.extend(service(context, config));
+    findings
+}
+
+/// Whether others are kept out of a file or folder.
+fn private(what: &'static str, path: &Path, forbidden: u32) -> Finding {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => well(what, format!("{} (made at the first start)", path.display())),
+        Err(error) => ill(what, format!("{}: {error}", path.display()), "make it readable for you"),
+        Ok(found) if found.uid() != rustix::process::geteuid().as_raw() => {
+            ill(what, format!("{} belongs to another user", path.display()), "set LOCKKEEPER_HOME to a folder of yours")
+        }
+        Ok(found) if found.permissions().mode() & forbidden != 0 => ill(
+            what,
+            format!("{} is open to others", path.display()),
+            format!("chmod go-rwx {}", path.display()),
+        ),
+        Ok(_) => well(what, path.display().to_string()),
+    }
+}
+
+fn disk(home: &Path) -> Finding {
+    let there = home.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    match rustix::fs::statvfs(there) {
+        Err(error) => ill("disk", error.to_string(), "look at the file system of LOCKKEEPER_HOME"),
+        Ok(found) => {
+            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            let told = format!("{} MiB free at {}", free >> 20, there.display());
+            if free < FREE_BYTES_MIN { ill("disk", told, "make room: new locks are refused on a full disk") } else { well("disk", told) }
+        }
+    }
+}
+
+fn service(context: &Context, config: &Config) -> Vec<Finding> {
+    let configured = context.global.url.clone().or_else(|| config.url());
+    let endpoint = match &configured {
+        None => Ok(Endpoint::Unix(config.socket())),
+        Some(url) => Endpoint::parse(url, config.credential()),
+    };
+    let status = endpoint.clone().and_then(Client::connect).and_then(|client| client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()));
+    match status {
+        Err(_) if configured.is_none() => vec![well("service", "none runs; the next command starts one")],
+        Err(error) => vec![ill("service", error.to_string(), "start it there, or unset LOCKKEEPER_URL to use one of your own")],
+        Ok(status) => {
+            let own = env!("CARGO_PKG_VERSION");
+            let version = if status.version == own {
+                well("service", format!("{} (pid {})", status.version, status.pid))
+            } else {
+                let told = format!("the service is {}, this command is {own}", status.version);
+                ill("service", told, "lockkeeper stop; the next command starts the new one")
+            };
+            let engine = well("engine", format!("{} (durability {}, strength {})", status.engine, status.durability, status.strength));
+            vec![version, engine]
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How a command ends when it does not end well: a message, a hint, an exit code.
+
+use std::process::ExitCode;
+
+use lockkeeper_client::Error;
+use lockkeeper_wire::answer::Refused;
+use lockkeeper_wire::word::Word;
+
+use crate::context::Context;
+use crate::output;
+use crate::place::InvalidPath;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The service said no, or could not be reached.
+    Service(Error),
+    /// Something about the question itself. Nothing was asked.
+    Question { word: Word, message: String, hint: Option<String> },
+    /// Something on this machine.
+    Other(anyhow::Error),
+    /// What there was to say was said.
+    Silent(u8),
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::Question { word: Word::InvalidRequest, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Service(error) => error.word().exit_code(),
+            Failure::Question { word, .. } => word.exit_code(),
+            Failure::Other(_) => 1,
+            Failure::Silent(code) => *code,
+        }
+    }
+
+    fn body(&self) -> Option<Refused> {
+        match self {
+            Failure::Service(error) => Some(error.body()),
+            Failure::Question { word, message, hint } => Some(Refused {
+                error: word.text().to_owned(),
+                message: message.clone(),
+                hint: hint.clone(),
+                ..Refused::default()
+            }),
+            Failure::Other(error) => Some(Refused {
+                error: "failed".to_owned(),
+                message: format!("{error:#}"),
+                ..Refused::default()
+            }),
+            Failure::Silent(_) => None,
+        }
+    }
+
+    /// Tells the user, in the form they asked for.
+    pub(crate) fn report(&self, context: &Context) -> ExitCode {
+        if let Some(body) = self.body() {
+            if context.global.json {
+                output::json(&body);
+            } else {
+                output::refused(&body);
+            }
+        }
+        ExitCode::from(self.exit_code())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Service(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Other(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::Other(error.into())
+    }
+}
+
+impl From<InvalidPath> for Failure {
+    fn from(InvalidPath { word, message }: InvalidPath) -> Failure {
+        Failure::Question { word, message, hint: None }
+    }
+}

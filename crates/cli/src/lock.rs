@@ -1,0 +1,79 @@
+//! `lockkeeper lock ...`
+
+mod acquire;
+mod check;
+mod force_release;
+mod history;
+mod list;
+mod release;
+mod renew;
+
+use clap::Subcommand;
+use lockkeeper_core::span::Span;
+use lockkeeper_wire::answer::LockView;
+use lockkeeper_wire::number::Whole;
+use lockkeeper_wire::request::LockSpec;
+use lockkeeper_wire::word::Word;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) use acquire::Wanting;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lock {
+    /// Lock lines, files, trees or keys before you change them.
+    Acquire(acquire::Acquire),
+    /// Give locks back.
+    Release(release::Release),
+    /// Renew locks, or all that the session holds.
+    Renew(renew::Renew),
+    /// Show what is held.
+    #[command(alias = "status")]
+    List(list::List),
+    /// Ask who stands in the way, or whether a fencing token still counts.
+    Check(check::Check),
+    /// Show what happened lately.
+    History(history::History),
+    /// Take a lock away from its holder.
+    ForceRelease(force_release::ForceRelease),
+}
+
+impl Lock {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Lock::Acquire(verb) => verb.run(context),
+            Lock::Release(verb) => verb.run(context),
+            Lock::Renew(verb) => verb.run(context),
+            Lock::List(verb) => verb.run(context),
+            Lock::Check(verb) => verb.run(context),
+            Lock::History(verb) => verb.run(context),
+            Lock::ForceRelease(verb) => verb.run(context),
+        }
+    }
+}
+
+/// What was typed, as the service knows it.
+pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> {
+    let (file_path, lines) = context.config()?.place.key_and_lines(typed)?;
+    let Some(lines) = lines else { return Ok(LockSpec { file_path, ..LockSpec::default() }) };
+    let span = Span::parse(&lines).map_err(|error| Failure::Question {
+        word: Word::InvalidRange,
+        message: format!("{typed}: {error}."),
+        hint: Some(format!("lockkeeper lock acquire {file_path}:10-50")),
+    })?;
+    let start_line = Some(Whole::from(span.start()));
+    Ok(LockSpec { file_path, start_line, end_line: span.last().map(Whole::from), mode: None })
+}
+
+/// `lock-…` is an id, everything else a key.
+pub(crate) fn is_lock_id(text: &str) -> bool {
+    lockkeeper_core::lock::LockId::parse(text).is_some()
+}
+
+/// A lock in one line.
+pub(crate) fn described(lock: &LockView) -> String {
+    let target = output::target(&lock.file_path, lock.start_line, lock.end_line);
+    format!("{} ({})", output::bold(&target), lock.lock_id)
+}

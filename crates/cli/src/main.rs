@@ -1,0 +1,112 @@
+//! The command line: one verb, one file.
+
+mod audit;
+mod completions;
+mod config;
+mod context;
+mod doctor;
+mod failure;
+mod lock;
+mod mcp;
+mod output;
+mod place;
+mod room;
+mod run;
+mod serve;
+mod session;
+mod start;
+mod status;
+mod stop;
+mod watch;
+mod who;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::context::{Context, Global};
+use crate::failure::Failure;
+
+/// Keeps fleets of coding agents from working over each other.
+///
+/// Ask before you change: who may change what, why, until when, and who is next.
+#[derive(Debug, Parser)]
+#[command(name = "lockkeeper", version, after_help = EXAMPLES, infer_subcommands = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  lockkeeper lock acquire src/auth.rs:10-50 -m \"Adding JWT validation\"
+  lockkeeper lock list
+  lockkeeper lock release src/auth.rs
+  lockkeeper run 'db:migration-slot' -- make migrate
+  lockkeeper watch
+
+Exit codes:
+  0 done             1 failed                2 usage or invalid
+  3 unavailable      4 not found, not the owner, or lost
+  5 busy or deadlock 6 not permitted         7 rate limited
+
+A service is started in the background when none runs. Nothing has to be installed or set up.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Acquire, release and look at locks.
+    #[command(subcommand)]
+    Lock(lock::Lock),
+    /// Hold locks while a command runs.
+    Run(run::Run),
+    /// Follow what happens, as it happens.
+    Watch(watch::Watch),
+    /// Open, list, restore and close sessions.
+    #[command(subcommand)]
+    Session(session::Session),
+    /// Say that a person is editing a file.
+    #[command(subcommand)]
+    Room(room::Room),
+    /// Show what was asked, and what came of it.
+    Audit(audit::Audit),
+    /// Show the service: where it keeps things, what it is set to, how much it holds.
+    Status(status::Status),
+    /// Look for what is wrong, and say how to mend it.
+    Doctor(doctor::Doctor),
+    /// Serve tools to a coding agent over stdin and stdout.
+    Mcp(mcp::Mcp),
+    /// Run a service in the foreground.
+    Serve(serve::Serve),
+    /// Stop the service. Nothing is released.
+    Stop(stop::Stop),
+    /// Print a script that completes commands in your shell.
+    Completions(completions::Completions),
+}
+
+fn main() -> ExitCode {
+    let Cli { global, verb } = Cli::parse();
+    let context = Context::new(global);
+    match dispatch(&context, verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(&context),
+    }
+}
+
+fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Lock(verb) => verb.run(context),
+        Verb::Run(verb) => verb.run(context),
+        Verb::Watch(verb) => verb.run(context),
+        Verb::Session(verb) => verb.run(context),
+        Verb::Room(verb) => verb.run(context),
+        Verb::Audit(verb) => verb.run(context),
+        Verb::Status(verb) => verb.run(context),
+        Verb::Doctor(verb) => verb.run(context),
+        Verb::Mcp(verb) => verb.run(context),
+        Verb::Serve(verb) => verb.run(context),
+        Verb::Stop(verb) => verb.run(context),
+        Verb::Completions(verb) => verb.run::<Cli>(),
+    }
+}

@@ -1,0 +1,217 @@
+//! `lockkeeper mcp`: tools over stdin and stdout. Beats by itself, and releases when its input ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use lockkeeper_client::{Client, Error, Holding, Identity};
+use lockkeeper_server::mcp::{Backend, ToolUser, Tools};
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::{
+    AcquireRequest, CheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, ReleaseRequest, RenewRequest,
+};
+use rmcp::ServiceExt;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::{start, who};
+
+const EXAMPLES: &str = "\
+In an agent's settings:
+  {\"mcpServers\": {\"lockkeeper\": {\"command\": \"lockkeeper\", \"args\": [\"mcp\"]}}}";
+
+/// Each connection is a session of its own, unless SESSION_ID names one.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Mcp {
+    /// Also offer force_release_lock.
+    #[arg(long)]
+    operator: bool,
+}
+
+impl Mcp {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let desk = Desk {
+            config: context.config()?.clone(),
+            url: context.global.url.clone(),
+            session: context.global.session.clone(),
+            agent: context.global.agent.clone(),
+            open: Arc::default(),
+        };
+        let open = desk.open.clone();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let served = runtime.block_on(async {
+            let serving = Tools::new(desk, self.operator).serve(rmcp::transport::stdio()).await;
+            let serving = serving.map_err(|error| anyhow::anyhow!("no client: {error}"))?;
+            serving.waiting().await.map_err(anyhow::Error::from)
+        });
+        // A client that says nothing and goes away is no failure.
+        let released = close(&open);
+        runtime.shutdown_background();
+        match served {
+            Ok(_) => released,
+            Err(error) if open.lock().unwrap_or_else(PoisonError::into_inner).is_none() => {
+                tracing::debug!(%error, "the client went away");
+                released
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The input has ended: everything is given back.
+fn close(open: &Mutex<Option<Arc<Session>>>) -> Result<(), Failure> {
+    let session = open.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(session) = session.and_then(Arc::into_inner) {
+        session.holding.release()?;
+    }
+    Ok(())
+}
+
+/// The backend of the tools: the service, asked as one session.
+#[derive(Debug)]
+struct Desk {
+    config: Config,
+    url: Option<String>,
+    session: Option<String>,
+    agent: Option<String>,
+    /// Opened with the first call: who uses it is known only then.
+    open: Arc<Mutex<Option<Arc<Session>>>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    client: Client,
+    identity: Identity,
+    holding: Holding,
+}
+
+impl Desk {
+    fn session(&self, user: &ToolUser) -> Result<Arc<Session>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = &*open {
+            return Ok(session.clone());
+        }
+        let strange = |error: anyhow::Error| Error::Strange(format!("{error:#}"));
+        let client = start::client(&self.config, self.url.as_deref())?;
+        let named = self.session.clone().or_else(|| std::env::var("SESSION_ID").ok().filter(|id| !id.is_empty()));
+        let session = named.unwrap_or_else(|| format!("mcp-{}", uuid::Uuid::now_v7().simple()));
+        let introduced = user.agent.as_deref().map(|name| lockkeeper_core::text::one_line(name).chars().take(128).collect::<String>());
+        let agent = match introduced.filter(|name| !name.is_empty()) {
+            Some(name) if self.agent.is_none() && std::env::var_os("AGENT_ID").is_none() => name,
+            _ => who::agent(self.agent.as_deref(), &session),
+        };
+        let space = Some(self.config.space().map_err(strange)?);
+        let identity = Identity { session, agent, agent_type: who::agent_type(), space };
+        let holding = Holding::start(client.clone(), identity.clone())?;
+        let opened = Arc::new(Session { client, identity, holding });
+        *open = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// What the model calls a file, as the service knows it.
+    fn resolve(&self, body: &mut Map<String, Value>) -> Result<(), Error> {
+        self.resolve_one(body)?;
+        for spec in body.get_mut("locks").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(spec) = spec.as_object_mut() {
+                self.resolve_one(spec)?;
+            }
+        }
+        for path in body.get_mut("file_paths").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(typed) = path.as_str() {
+                *path = json!(self.config.place.key(typed).map_err(refused)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve_one(&self, fields: &mut Map<String, Value>) -> Result<(), Error> {
+        let Some(typed) = fields.get("file_path").and_then(Value::as_str).map(str::to_owned) else { return Ok(()) };
+        if fields.contains_key("start_line") {
+            fields.insert("file_path".to_owned(), json!(self.config.place.key(&typed).map_err(refused)?));
+            return Ok(());
+        }
+        let (key, lines) = self.config.place.key_and_lines(&typed).map_err(refused)?;
+        fields.insert("file_path".to_owned(), json!(key));
+        if let Some(span) = lines.and_then(|lines| lockkeeper_core::span::Span::parse(&lines).ok()) {
+            fields.insert("start_line".to_owned(), json!(span.start()));
+            fields.insert("end_line".to_owned(), json!(span.last()));
+        }
+        Ok(())
+    }
+}
+
+fn refused(invalid: crate::place::InvalidPath) -> Error {
+    Error::Refused(Box::new(lockkeeper_wire::answer::Refused {
+        error: invalid.word.text().to_owned(),
+        message: invalid.message,
+        ..Default::default()
+    }))
+}
+
+impl Backend for Desk {
+    async fn call(&self, operation: Operation, mut body: Map<String, Value>, user: ToolUser) -> (u16, Value) {
+        let asked = self.resolve(&mut body).and_then(|()| self.session(&user));
+        let session = match asked {
+            Ok(session) => session,
+            Err(error) => return answer(Err(error)),
+        };
+        // A call waits for its answer; others go on meanwhile.
+        let called = tokio::task::spawn_blocking(move || {
+            let (status, mut told) = answer(session.call(operation, body));
+            let lost: Vec<Value> = std::iter::from_fn(|| session.holding.next_lost())
+                .map(|lost| json!({ "file_path": lost.lock.file_path, "lock_id": lost.lock.lock_id, "why": lost.why }))
+                .collect();
+            if !lost.is_empty() {
+                told["lost"] = json!(lost);
+            }
+            (status, told)
+        });
+        called.await.unwrap_or_else(|error| answer(Err(Error::Strange(error.to_string()))))
+    }
+
+    fn beats(&self) -> bool {
+        true
+    }
+}
+
+impl Session {
+    fn call(&self, operation: Operation, body: Map<String, Value>) -> Result<Value, Error> {
+        let body = Value::Object(body);
+        match operation {
+            Operation::Acquire => self.holding.take(parse::<AcquireRequest>(body)?),
+            Operation::Release => {
+                let answer: Value = self.client.call(operation, &self.identity.sign(parse::<ReleaseRequest>(body)?))?;
+                for lock in answer["locks"].as_array().into_iter().flatten() {
+                    self.holding.forget(lock["lock_id"].as_str().unwrap_or_default());
+                }
+                Ok(answer)
+            }
+            Operation::Renew => self.client.call(operation, &self.identity.sign(parse::<RenewRequest>(body)?)),
+            Operation::Check => self.client.call(operation, &self.identity.sign(parse::<CheckRequest>(body)?)),
+            Operation::Active => self.client.call(operation, &self.identity.sign(parse::<ListRequest>(body)?)),
+            Operation::History => self.client.call(operation, &self.identity.sign(parse::<HistoryRequest>(body)?)),
+            Operation::ForceRelease => self.client.call(operation, &self.identity.sign(parse::<ForceReleaseRequest>(body)?)),
+            other => Err(Error::Strange(format!("no tool does {}", other.row().name))),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: Value) -> Result<T, Error> {
+    serde_json::from_value(body).map_err(|error| {
+        Error::Refused(Box::new(lockkeeper_wire::answer::Refused {
+            error: "malformed".to_owned(),
+            message: format!("The arguments can't be read: {error}."),
+            ..Default::default()
+        }))
+    })
+}
+
+fn answer(result: Result<Value, Error>) -> (u16, Value) {
+    match result {
+        Ok(value) => (200, value),
+        Err(error) => (error.word().status(), serde_json::to_value(error.body()).unwrap_or_default()),
+    }
+}

@@ -1,0 +1,113 @@
+//! What people and programs see: tables with colour on a terminal, plain columns in a pipe, JSON on demand.
+
+use std::io::{IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
+use lockkeeper_wire::answer::Refused;
+use serde::Serialize;
+
+/// How a line is printed that is the answer to the question.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        use std::io::Write;
+        // Whoever closed the pipe has read enough.
+        let _ = writeln!(anstream::stdout(), $($part)*);
+    }};
+}
+pub(crate) use say;
+
+/// How a line is printed that is only about the answer.
+macro_rules! note {
+    ($($part:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(anstream::stderr(), $($part)*);
+    }};
+}
+pub(crate) use note;
+
+/// Frames around every column, and a line below the titles.
+const FRAMED: TableStyle = TableStyle::new()
+    .top_border(LineStyle::new('┌', '─', '┬', '┐'))
+    .header_lines(ContentLineStyle::new('│', '│', '│'))
+    .header_separator(LineStyle::new('├', '─', '┼', '┤'))
+    .content_lines(ContentLineStyle::new('│', '│', '│'))
+    .bottom_border(LineStyle::new('└', '─', '┴', '┘'));
+
+const BOLD: Style = Style::new().bold();
+const RED: Style = AnsiColor::Red.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+pub(crate) fn json(value: &impl Serialize) {
+    let mut out = std::io::stdout().lock();
+    let written = serde_json::to_writer(&mut out, value);
+    let _ = written.map_err(std::io::Error::from).and_then(|()| out.write_all(b"\n"));
+}
+
+/// A refusal, on the error output: the word, what happened, what to do.
+pub(crate) fn refused(refused: &Refused) {
+    note!("{RED}{}{RED:#}: {}", refused.error, refused.message);
+    if let Some(hint) = &refused.hint {
+        note!("{DIM}Hint:{DIM:#} {hint}");
+    }
+}
+
+
+/// A table: with frames on a terminal, plain columns elsewhere.
+pub(crate) fn table<const N: usize>(titles: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+    let rows: Vec<[String; N]> = rows.into_iter().collect();
+    let mut table = Table::new();
+    let framed = std::io::stdout().is_terminal() || std::env::var_os("LOCKKEEPER_TABLES").is_some();
+    if framed {
+        table.load_style(FRAMED);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        if let Some(width) = columns() {
+            table.set_width(width);
+        }
+        table.set_header(titles);
+    } else {
+        table.load_style(presets::NOTHING);
+        table.set_header(titles.map(str::to_uppercase));
+    }
+    table.add_rows(rows);
+    let text = table.to_string();
+    for line in text.lines() {
+        say!("{}", line.trim_end());
+    }
+}
+
+/// The width of the terminal.
+fn columns() -> Option<u16> {
+    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns >= 40)
+}
+
+/// The lines of a lock, as a person writes them.
+pub(crate) fn lines(start: Option<u32>, end: Option<u32>) -> String {
+    match (start, end) {
+        (None, _) => "all".to_owned(),
+        (Some(start), None) => format!("{start}-"),
+        (Some(start), Some(end)) if start == end => start.to_string(),
+        (Some(start), Some(end)) => format!("{start}-{end}"),
+    }
+}
+
+/// A path with its lines, as a command takes it.
+pub(crate) fn target(path: &str, start: Option<u32>, end: Option<u32>) -> String {
+    if start.is_none() { path.to_owned() } else { format!("{path}:{}", lines(start, end)) }
+}
+
+/// A moment in the user's own time zone: today only the time.
+pub(crate) fn moment(rfc3339: &str) -> String {
+    let Ok(timestamp) = rfc3339.parse::<jiff::Timestamp>() else { return rfc3339.to_owned() };
+    let zoned = timestamp.to_zoned(jiff::tz::TimeZone::system());
+    let today = jiff::Zoned::now().date() == zoned.date();
+    zoned.strftime(if today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" }).to_string()
+}
+
+pub(crate) fn millis(ms: u64) -> String {
+    lockkeeper_core::time::Millis(ms).to_string()
+}
+
+pub(crate) fn bold(text: &str) -> String {
+    format!("{BOLD}{text}{BOLD:#}")
+}

@@ -1,0 +1,263 @@
+//! Where a command is: the repository around it, the space that this makes, and paths as keys.
+//!
+//! Core normalises by letters. Here the file system is asked first: absolute paths, symlinks and other worktrees.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lockkeeper_core::key::{Key, PREFIXES};
+
+/// The name of the file that settings of a repository are in.
+pub(crate) const CONFIG_FILE: &str = "lockkeeper.toml";
+/// Links that are followed before a path counts as a circle.
+const LINKS_MAX: usize = 40;
+
+/// The repository or folder around a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The top of the working tree: keys are relative to it.
+    pub(crate) root: PathBuf,
+    /// What all worktrees of the repository share: git's common directory, or the root itself.
+    pub(crate) shared: PathBuf,
+    pub(crate) here: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn find() -> Result<Place> {
+        let here = std::env::current_dir().context("there is no current folder")?;
+        Place::around(&here)
+    }
+
+    /// Looks upwards for a repository, then for a lockkeeper.toml; else the folder stands for itself.
+    pub(crate) fn around(folder: &Path) -> Result<Place> {
+        let here = folder.canonicalize().with_context(|| format!("there is no folder {}", folder.display()))?;
+        for root in here.ancestors() {
+            let git = root.join(".git");
+            if git.exists() {
+                let shared = common_directory(&git).with_context(|| format!("{} can't be read", git.display()))?;
+                return Ok(Place { root: root.to_owned(), shared, here });
+            }
+        }
+        let marked = here.ancestors().find(|folder| folder.join(CONFIG_FILE).is_file());
+        let root = marked.unwrap_or(&here).to_owned();
+        Ok(Place { shared: root.clone(), root, here })
+    }
+
+    /// The name of the space: one for all worktrees, unless they are to be separate.
+    pub(crate) fn space(&self, separate_worktrees: bool) -> String {
+        let place = if separate_worktrees { &self.root } else { &self.shared };
+        place.to_string_lossy().into_owned()
+    }
+
+    /// A key as it was typed, as the service knows it: paths become relative to the root.
+    pub(crate) fn key(&self, typed: &str) -> Result<String, InvalidPath> {
+        let prefix = typed.split_once(':').map(|(prefix, _)| prefix);
+        if prefix.is_some_and(|prefix| PREFIXES.contains(&prefix)) {
+            return Ok(typed.to_owned());
+        }
+        // What is no path by its letters is not looked for on the disk.
+        let relative = !Path::new(typed).is_absolute();
+        if relative && let Err(error @ lockkeeper_core::key::InvalidKey::UnknownPrefix(_)) = Key::parse(typed) {
+            return Err(InvalidPath { word: lockkeeper_wire::word::Word::OperationNotPermitted, message: error.to_string() });
+        }
+        if typed.is_empty() || typed.chars().any(lockkeeper_core::text::is_unprintable) || typed.trim() != typed {
+            return Ok(typed.to_owned()).and_then(|typed| checked(&typed).map(|()| typed));
+        }
+        let (stem, stars) = split_stars(typed);
+        let resolved = resolve(&self.here.join(stem)).map_err(|error| invalid(typed, &error.to_string()))?;
+        let Ok(inside) = resolved.strip_prefix(&self.root) else {
+            return Err(invalid(typed, &format!("it is outside of {}", self.root.display())));
+        };
+        let Some(text) = inside.to_str() else {
+            return Err(invalid(typed, "its name is not UTF-8"));
+        };
+        if stars.is_empty() && resolved.is_dir() {
+            let tree = if text.is_empty() { "**".to_owned() } else { format!("{text}/**") };
+            return Err(invalid(typed, &format!("it is a folder; lock '{tree}' for everything in it")));
+        }
+        let key = match (text, stars) {
+            ("", stars) => stars.to_owned(),
+            (text, "") => text.to_owned(),
+            (text, stars) => format!("{text}/{stars}"),
+        };
+        checked(&key)?;
+        Ok(key)
+    }
+
+    /// A key with lines behind a colon: `src/auth.rs:10-50`.
+    pub(crate) fn key_and_lines(&self, typed: &str) -> Result<(String, Option<String>), InvalidPath> {
+        let prefix = typed.split_once(':').map(|(prefix, _)| prefix);
+        if prefix.is_some_and(|prefix| PREFIXES.contains(&prefix)) {
+            return Ok((typed.to_owned(), None));
+        }
+        match typed.rsplit_once(':') {
+            Some((path, lines)) if is_lines(lines) && !path.is_empty() => Ok((self.key(path)?, Some(lines.to_owned()))),
+            Some(_) | None => Ok((self.key(typed)?, None)),
+        }
+    }
+}
+
+/// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.
+fn is_lines(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-') && text.bytes().any(|b| b.is_ascii_digit())
+}
+
+/// A path that can't be a key, before the service is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidPath {
+    pub(crate) word: lockkeeper_wire::word::Word,
+    pub(crate) message: String,
+}
+
+fn invalid(typed: &str, why: &str) -> InvalidPath {
+    let typed: String = lockkeeper_core::text::one_line(typed).chars().take(80).collect();
+    InvalidPath { word: lockkeeper_wire::word::Word::InvalidPath, message: format!("'{typed}' can't be locked: {why}.") }
+}
+
+fn checked(key: &str) -> Result<(), InvalidPath> {
+    use lockkeeper_core::key::InvalidKey;
+    use lockkeeper_wire::word::Word;
+    let error = match Key::parse(key) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    let word = match &error {
+        InvalidKey::Path { .. } => Word::InvalidPath,
+        InvalidKey::Logical { .. } => Word::InvalidKey,
+        InvalidKey::UnknownPrefix(_) | InvalidKey::GitDirectory => Word::OperationNotPermitted,
+    };
+    Err(InvalidPath { word, message: error.to_string() })
+}
+
+fn split_stars(typed: &str) -> (&str, &str) {
+    for stars in ["**", "*"] {
+        if typed == stars {
+            return ("", stars);
+        }
+        if let Some(stem) = typed.strip_suffix(stars).and_then(|stem| stem.strip_suffix('/')) {
+            return (stem, stars);
+        }
+    }
+    (typed, "")
+}
+
+/// Git's common directory: itself for a plain repository, the one behind it for a worktree.
+fn common_directory(git: &Path) -> Result<PathBuf> {
+    let directory = if git.is_dir() {
+        git.to_owned()
+    } else {
+        let pointer = std::fs::read_to_string(git)?;
+        let Some(target) = pointer.trim().strip_prefix("gitdir:") else { bail!("it says no gitdir") };
+        git.parent().unwrap_or(git).join(target.trim())
+    };
+    let common = match std::fs::read_to_string(directory.join("commondir")) {
+        Ok(common) => directory.join(common.trim()),
+        Err(_) => directory,
+    };
+    Ok(common.canonicalize()?)
+}
+
+/// Follows a path through the file system as far as it exists; the rest is taken by its letters.
+fn resolve(path: &Path) -> std::io::Result<PathBuf> {
+    let mut pending: Vec<PathBuf> = vec![path.to_owned()];
+    let mut resolved = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(next) = pending.pop() {
+        let mut components = next.components();
+        let Some(first) = components.next() else { continue };
+        let rest = components.as_path();
+        if !rest.as_os_str().is_empty() {
+            pending.push(rest.to_owned());
+        }
+        match first {
+            Component::RootDir => resolved = PathBuf::from("/"),
+            Component::CurDir | Component::Prefix(_) => {}
+            Component::ParentDir => {
+                resolved.pop();
+            }
+            Component::Normal(name) => {
+                let candidate = resolved.join(name);
+                match std::fs::read_link(&candidate) {
+                    Ok(_) if links >= LINKS_MAX => return Err(std::io::Error::other("too many symbolic links")),
+                    Ok(target) => {
+                        links += 1;
+                        pending.push(target);
+                    }
+                    Err(_) => resolved = candidate,
+                }
+            }
+        }
+    }
+    Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in [".git", "src/deep"] {
+            std::fs::create_dir_all(folder.path().join(path)).expect("folders");
+        }
+        std::fs::write(folder.path().join("src/a.rs"), "x").expect("a file");
+        folder
+    }
+
+    #[test]
+    fn every_spelling_of_one_file_is_one_key() {
+        let folder = repository();
+        let root = folder.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("src/a.rs", root.join("link.rs")).unwrap();
+        std::os::unix::fs::symlink("src", root.join("sources")).unwrap();
+        let place = Place::around(&root).unwrap();
+        let absolute = root.join("src/a.rs").to_str().unwrap().to_owned();
+        for typed in ["src/a.rs", "./src/a.rs", "src//a.rs", "src/x/../a.rs", "link.rs", "sources/a.rs", &absolute] {
+            assert_eq!(place.key(typed).as_deref(), Ok("src/a.rs"), "{typed}");
+        }
+        let deep = Place::around(&root.join("src/deep")).unwrap();
+        assert_eq!(deep.key("../a.rs").as_deref(), Ok("src/a.rs"));
+        assert_eq!(deep.space(false), place.space(false));
+    }
+
+    #[test]
+    fn what_leads_out_is_refused() {
+        let folder = repository();
+        let root = folder.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("out.rs")).unwrap();
+        let place = Place::around(&root).unwrap();
+        for typed in ["../x", "/etc/passwd", "out.rs", "src/../../x", "a\0b", "a\x1bb", "", "."] {
+            let refused = place.key(typed).expect_err(typed);
+            assert_eq!(refused.word, lockkeeper_wire::word::Word::InvalidPath, "{typed}: {refused:?}");
+        }
+        assert!(place.key("src").unwrap_err().message.contains("src/**"));
+        assert_eq!(place.key("src/**").as_deref(), Ok("src/**"));
+        assert_eq!(place.key(".git/index").unwrap_err().word, lockkeeper_wire::word::Word::OperationNotPermitted);
+    }
+
+    #[test]
+    fn worktrees_share_the_space() {
+        let folder = repository();
+        let root = folder.path().canonicalize().unwrap();
+        let worktree = tempfile::tempdir().unwrap();
+        let gitdir = root.join(".git/worktrees/w");
+        std::fs::create_dir_all(&gitdir).unwrap();
+        std::fs::write(gitdir.join("commondir"), "../..\n").unwrap();
+        std::fs::write(worktree.path().join(".git"), format!("gitdir: {}\n", gitdir.display())).unwrap();
+        let (one, other) = (Place::around(&root).unwrap(), Place::around(worktree.path()).unwrap());
+        assert_eq!(one.space(false), other.space(false));
+        assert_ne!(one.space(true), other.space(true));
+        assert_eq!(other.key("src/a.rs").as_deref(), Ok("src/a.rs"));
+    }
+
+    #[test]
+    fn lines_stand_behind_a_colon() {
+        let folder = repository();
+        let place = Place::around(folder.path()).unwrap();
+        let split = |typed: &str| place.key_and_lines(typed).unwrap();
+        assert_eq!(split("src/a.rs:10-50"), ("src/a.rs".into(), Some("10-50".into())));
+        assert_eq!(split("src/a.rs:7"), ("src/a.rs".into(), Some("7".into())));
+        assert_eq!(split("src/a.rs"), ("src/a.rs".into(), None));
+        assert_eq!(split("api:GET /v1/users:1"), ("api:GET /v1/users:1".into(), None));
+    }
+}

@@ -1,0 +1,98 @@
+//! `lockkeeper room ...`
+
+use clap::{Args, Subcommand};
+use lockkeeper_wire::answer::{RoomChanged, RoomList};
+use lockkeeper_wire::number::Whole;
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::{RoomRequest, StatusRequest};
+
+use crate::config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{self, say};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Room {
+    /// Say that you are editing a file: agents keep out.
+    Open(Open),
+    /// Say that you are done.
+    Close(Close),
+    /// Show which files are being edited.
+    List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Open {
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// How long agents keep out.
+    #[arg(long = "for", value_name = "TIME", default_value = "30m")]
+    busy: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Close {
+    #[arg(value_name = "FILE")]
+    file: String,
+}
+
+impl Room {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Room::Open(open) => open.run(context),
+            Room::Close(close) => close.run(context),
+            Room::List => list(context),
+        }
+    }
+}
+
+impl Open {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let busy = config::length(&self.busy).map_err(|error| Failure::usage(error.to_string()))?;
+        let file_path = Some(context.config()?.place.key(&self.file)?);
+        let request = RoomRequest { file_path, busy_ms: Some(Whole::from(busy.0)), ..RoomRequest::default() };
+        let answer: RoomChanged = context.ask(Operation::OpenRoom, request)?;
+        if context.global.json {
+            output::json(&answer);
+            return Ok(());
+        }
+        say!("Agents keep out of {} for {busy}", output::bold(&answer.file_path));
+        for lock in &answer.present {
+            let target = output::target(&lock.file_path, lock.start_line, lock.end_line);
+            say!("  {} holds {target} for {} more: {}", lock.owner, output::millis(lock.expires_in_ms), lock.intention);
+        }
+        Ok(())
+    }
+}
+
+impl Close {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let file_path = Some(context.config()?.place.key(&self.file)?);
+        let answer: RoomChanged = context.ask(Operation::CloseRoom, RoomRequest { file_path, ..RoomRequest::default() })?;
+        if context.global.json {
+            output::json(&answer);
+        } else {
+            say!("Agents may work on {} again", output::bold(&answer.file_path));
+        }
+        Ok(())
+    }
+}
+
+fn list(context: &Context) -> Result<(), Failure> {
+    let list: RoomList = context.look(Operation::Rooms, StatusRequest::default())?;
+    if context.global.json {
+        output::json(&list);
+        return Ok(());
+    }
+    if list.rooms.is_empty() {
+        say!("Nobody is editing.");
+        return Ok(());
+    }
+    output::table(
+        ["File", "Owner", "Since", "Busy for"],
+        list.rooms.into_iter().map(|room| {
+            [room.file_path, room.owner, output::moment(&room.opened_at), output::millis(room.busy_for_ms)]
+        }),
+    );
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! `lockkeeper serve`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use lockkeeper_client::{Client, Endpoint};
+use lockkeeper_core::space::Space;
+use lockkeeper_engine::{Durability, Engine, EngineError};
+use lockkeeper_keeper::audit::Audit;
+use lockkeeper_keeper::metrics::Metrics;
+use lockkeeper_server::serve::{self, Doors};
+use lockkeeper_server::service::{About, Service};
+use lockkeeper_wire::answer::{Done, ServiceStatus};
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::StatusRequest;
+use lockkeeper_wire::word::Word;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{note, say};
+use crate::start;
+
+const LISTEN_DEFAULT: &str = "127.0.0.1:5625";
+/// How long another service may take to let go.
+const HANDOVER_TIME_MAX: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+Examples:
+  lockkeeper serve                               this user's locks, at 127.0.0.1:5625 and on the private socket
+  lockkeeper serve --listen none                 the private socket only
+  lockkeeper serve --engine memory:              nothing is kept
+  lockkeeper serve --durability interval         does not wait for the disk";
+
+/// Takes over from a service that a command started in the background.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Serve {
+    /// Where ledgers are kept: file:DIR or memory: [env: LOCKKEEPER_ENGINE=] [default: file: in LOCKKEEPER_HOME]
+    #[arg(long, value_name = "URL")]
+    engine: Option<String>,
+    /// Address for HTTP and MCP, or none [env: LOCKKEEPER_LISTEN=] [default: 127.0.0.1:5625]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The private socket [default: socket in LOCKKEEPER_HOME]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Whether a grant waits for the disk: always or interval [env: LOCKKEEPER_DURABILITY=] [default: always]
+    #[arg(long, value_name = "WHEN")]
+    durability: Option<String>,
+    /// Started by a command: says ready, and leaves the terminal.
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+impl Serve {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config()?;
+        start::make_home(&config.home)
+            .with_context(|| format!("{} can't be made", config.home.display()))?;
+        log();
+        if self.background {
+            // Of its own session, so that the end of a terminal is not its end.
+            let _ = rustix::process::setsid();
+        }
+        let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        let served = runtime.block_on(self.serve(config));
+        runtime.shutdown_timeout(Duration::from_secs(2));
+        if let (Err(failure), true) = (&served, self.background) {
+            say!("{}", background_reason(failure));
+        }
+        served
+    }
+
+    async fn serve(&self, config: &Config) -> Result<(), Failure> {
+        let socket = self.socket.clone().unwrap_or_else(|| config.socket());
+        take_over(&socket, self.background).await?;
+        let durability = match self.durability.clone().or_else(|| config.durability()).as_deref() {
+            None | Some("always") => Durability::Always,
+            Some("interval") => Durability::Interval,
+            Some(other) => return Err(Failure::usage(format!("durability is always or interval, not '{other}'"))),
+        };
+        let url = self.engine.clone().unwrap_or_else(|| config.engine());
+        let engine = open_engine(&url, durability).await?;
+        let listen = self.listen()?.or_else(|| config.listen()).or_else(|| (!self.background).then(|| LISTEN_DEFAULT.to_owned()));
+        let listen = listen.filter(|listen| listen != "none");
+        let http = match &listen {
+            None => None,
+            Some(text) => {
+                let address: SocketAddr =
+                    text.parse().map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625")))?;
+                let bound = serve::bind_http(address).await;
+                Some(bound.with_context(|| format!("{address} can't be listened on; choose another with --listen, or --listen none"))?)
+            }
+        };
+        let address = http.as_ref().and_then(|http| http.local_addr().ok());
+        let listener = serve::bind_socket(&socket).await.with_context(|| format!("the socket {}", socket.display()))?;
+        let metrics = Arc::new(Metrics::new());
+        let audit = Audit::open(&config.home, metrics.clone()).context("the audit log can't be written")?;
+        let about = About {
+            background: self.background,
+            durability: durability.to_string(),
+            socket: Some(socket.display().to_string()),
+            listen: address.map(|address| format!("http://{address}")),
+        };
+        let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
+        let place = engine.place();
+        let service = Arc::new(Service::new(engine, space, config.settings()?, audit, metrics, about));
+        let credentials = config.credentials()?;
+        let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
+        self.announce(&socket, address, &place, config)?;
+        let stopping = service.stopping().clone();
+        tokio::spawn(async move {
+            stop_signal().await;
+            stopping.cancel();
+        });
+        serve::run(service, doors).await;
+        // Only if it is still ours: whoever took over has one of its own.
+        if std::os::unix::net::UnixStream::connect(&socket).is_err() {
+            let _ = std::fs::remove_file(&socket);
+        }
+        if !self.background {
+            note!("Stopped. Nothing was released; locks live on until their TTL.");
+        }
+        Ok(())
+    }
+
+    fn listen(&self) -> Result<Option<String>, Failure> {
+        match self.listen.as_deref() {
+            Some("") => Err(Failure::usage("--listen takes an address, or none")),
+            given => Ok(given.map(str::to_owned)),
+        }
+    }
+
+    fn announce(
+        &self,
+        socket: &std::path::Path,
+        address: Option<SocketAddr>,
+        place: &str,
+        config: &Config,
+    ) -> Result<(), Failure> {
+        if self.background {
+            say!("ready");
+            // Whoever waits for the end of this output may go on, and the folder may be removed.
+            let nowhere = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+            rustix::stdio::dup2_stdout(&nowhere).map_err(std::io::Error::from)?;
+            std::env::set_current_dir("/")?;
+            return Ok(());
+        }
+        say!("Lockkeeper {} keeps locks in {place}", env!("CARGO_PKG_VERSION"));
+        say!("  commands of this user: {}", socket.display());
+        if let Some(address) = address {
+            say!("  HTTP:                  http://{address} (MCP at /mcp, OpenAPI at /openapi.json)");
+            say!("  credential:            {}", config.credential_file().display());
+            if !address.ip().is_loopback() {
+                note!("Warning: {address} can be reached from other machines, without encryption.");
+            }
+        }
+        say!("Ctrl-C stops it; nothing is released by that.");
+        Ok(())
+    }
+}
+
+/// What a command that waits for the start is told.
+fn background_reason(failure: &Failure) -> String {
+    match failure {
+        Failure::Service(error) => error.to_string(),
+        Failure::Question { message, .. } => message.clone(),
+        Failure::Other(error) => format!("{error:#}"),
+        Failure::Silent(code) => format!("it ended with {code}"),
+    }
+}
+
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("LOCKKEEPER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,lockkeeper=info"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+async fn stop_signal() {
+    let (Ok(mut interrupted), Ok(mut terminated)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+}
+
+/// A service that a command started gives way to one that a person starts.
+async fn take_over(socket: &std::path::Path, background: bool) -> Result<(), Failure> {
+    let endpoint = Endpoint::Unix(socket.to_owned());
+    let asked = tokio::task::spawn_blocking(move || {
+        let Ok(client) = Client::connect(endpoint) else { return Ok(None) };
+        let Ok(status) = client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()) else { return Ok(None) };
+        if background || !status.background {
+            return Err(status);
+        }
+        let _ = client.call::<Done>(Operation::Stop, &StatusRequest::default());
+        Ok(Some(status.pid))
+    });
+    match asked.await.map_err(anyhow::Error::from)? {
+        Ok(None) => return Ok(()),
+        Ok(Some(pid)) => note!("Takes over from the service in the background (pid {pid})."),
+        Err(status) => {
+            return Err(Failure::Question {
+                word: Word::Unavailable,
+                message: format!("A service runs already (pid {}).", status.pid),
+                hint: Some("lockkeeper status shows it, lockkeeper stop stops it".to_owned()),
+            });
+        }
+    }
+    let give_up = Instant::now() + HANDOVER_TIME_MAX;
+    while Instant::now() < give_up && tokio::net::UnixStream::connect(socket).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Opens the engine; one that is just being let go is waited for.
+async fn open_engine(url: &str, durability: Durability) -> Result<Arc<dyn Engine>, Failure> {
+    let give_up = Instant::now() + HANDOVER_TIME_MAX;
+    loop {
+        match lockkeeper_engine::open(url, durability) {
+            Ok(engine) => return Ok(engine),
+            Err(EngineError::InUse { .. }) if Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error @ EngineError::Invalid(_)) => return Err(Failure::usage(error.to_string())),
+            Err(error) => return Err(Failure::Other(error.into())),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Finds the service, and starts one in the background when none is configured and none runs: one, however many ask.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper_client::{Client, Endpoint, Error};
+
+use crate::config::Config;
+
+/// How long a service may take to start, and others to wait for it.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// The longest name that a socket may have on every system.
+const SOCKET_BYTES_MAX: usize = 100;
+
+/// A connection to the configured service, or to the one of this user.
+pub(crate) fn client(config: &Config, url: Option<&str>) -> Result<Client, Error> {
+    let configured = url.map(str::to_owned).or_else(|| config.url());
+    if let Some(url) = configured {
+        // No split worlds: a service that was named and can't be reached is not replaced by another.
+        let client = Client::connect(Endpoint::parse(&url, config.credential())?)?;
+        return Ok(client);
+    }
+    let endpoint = Endpoint::Unix(config.socket());
+    if let Ok(client) = Client::connect(endpoint.clone()) {
+        return Ok(client);
+    }
+    start(config)?;
+    Client::connect(endpoint)
+}
+
+fn start(config: &Config) -> Result<(), Error> {
+    let failed = |what: &str, error: &std::io::Error| Error::Unreachable(format!("{what}: {error}"));
+    make_home(&config.home).map_err(|error| failed(&format!("{} can't be made", config.home.display()), &error))?;
+    let socket = config.socket();
+    if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+        return Err(Error::Unreachable(format!(
+            "{} is too long for a socket; set LOCKKEEPER_HOME to a shorter folder",
+            socket.display()
+        )));
+    }
+    let guard = open_guard(&config.home).map_err(|error| failed("the start can't be guarded", &error))?;
+    wait_for(&guard)?;
+    // Whoever had the guard before has started it.
+    if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+        return Ok(());
+    }
+    spawn(config).map_err(|error| failed("a service could not be started", &error))
+}
+
+/// Makes the directory of the service's state, for its owner only.
+pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(home)
+}
+
+fn open_guard(home: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(home.join("start.lock"))
+}
+
+fn wait_for(guard: &File) -> Result<(), Error> {
+    let give_up = Instant::now() + START_TIME_MAX;
+    loop {
+        match guard.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return Err(Error::Unreachable(format!("another command is starting a service: {error}"))),
+        }
+    }
+}
+
+/// Starts this program again as a service of its own session, and waits until it says that it listens.
+fn spawn(config: &Config) -> std::io::Result<()> {
+    let program = std::env::current_exe()?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(config.home.join("service.log"))?;
+    let mut child = Command::new(program)
+        .args(["serve", "--background"])
+        // Its settings are those of the repository that it is started in; then it leaves.
+        .current_dir(&config.place.root)
+        .env("LOCKKEEPER_HOME", &config.home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()?;
+    let mut ready = child.stdout.take().ok_or_else(|| std::io::Error::other("it has no output"))?;
+    let mut said = String::new();
+    ready.read_to_string(&mut said)?;
+    if said.trim() == "ready" {
+        return Ok(());
+    }
+    let why = if said.trim().is_empty() { "it ended at once".to_owned() } else { said.trim().to_owned() };
+    Err(std::io::Error::other(format!("{why} (see {})", config.home.join("service.log").display())))
+}

@@ -1,0 +1,44 @@
+//! `lockkeeper status`
+
+use clap::Args;
+use lockkeeper_wire::answer::ServiceStatus;
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::StatusRequest;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{self, say};
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {}
+
+impl Status {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let Status {} = self;
+        let status: ServiceStatus = context.look(Operation::Status, StatusRequest::default())?;
+        if context.global.json {
+            output::json(&status);
+            return Ok(());
+        }
+        let kind = if status.background { ", started in the background" } else { "" };
+        let settings = &status.settings;
+        say!("Service     {} (pid {}{kind}), up {}", status.version, status.pid, output::millis(status.uptime_ms));
+        say!("Space       {}", status.space);
+        say!("Holds       {} locks of {} sessions, {} waiting", status.locks, status.sessions, status.waiting);
+        say!("Engine      {} (durability {}, strength {})", status.engine, status.durability, status.strength);
+        if let Some(socket) = &status.socket {
+            say!("Socket      {socket}");
+        }
+        say!("HTTP        {}", status.listen.as_deref().unwrap_or("none; lockkeeper serve opens it"));
+        say!(
+            "Settings    TTL {}, heartbeat {}, quota {}",
+            output::millis(settings.default_ttl_ms),
+            output::millis(settings.heartbeat_interval_ms),
+            match settings.rate_limit {
+                0 => "none".to_owned(),
+                limit => format!("{limit} in {}", output::millis(settings.rate_limit_window_ms)),
+            }
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! HTTP, for services that are not on this machine's private socket.
+
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lockkeeper_wire::operation::{Method, Operation};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::lines::Answered;
+
+/// The largest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Http {
+    url: String,
+    credential: Option<String>,
+    agent: ureq::Agent,
+}
+
+impl Http {
+    pub(crate) fn new(url: String, credential: Option<String>) -> Http {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .max_redirects(0)
+            .build();
+        Http { url, credential, agent: config.into() }
+    }
+
+    pub(crate) fn call(&self, operation: Operation, body: &RawValue, within: Duration) -> Result<Answered, String> {
+        let mut response = self.send(operation, body, Some(within))?;
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        body.map(|body| (status, body)).map_err(|error| error.to_string())
+    }
+
+    /// Server-sent events; each answer is the data of one.
+    pub(crate) fn stream(&self, operation: Operation, body: &RawValue) -> Result<Receiver<Answered>, String> {
+        let mut response = self.send(operation, body, None)?;
+        let status = response.status().as_u16();
+        let (sender, receiver) = channel();
+        if status != 200 {
+            let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+            let _ = sender.send((status, body.map_err(|error| error.to_string())?));
+            return Ok(receiver);
+        }
+        // The first answer of a stream says that it is open.
+        let _ = sender.send((200, b"{\"success\":true}".to_vec()));
+        std::thread::spawn(move || {
+            let reader = BufReader::new(response.body_mut().as_reader());
+            let mut name = String::new();
+            for line in reader.lines().map_while(Result::ok) {
+                if let Some(event) = line.strip_prefix("event:") {
+                    event.trim().clone_into(&mut name);
+                } else if let Some(data) = line.strip_prefix("data:")
+                    && name != "attached"
+                {
+                    let status = if name == "error" { 410 } else { 200 };
+                    if sender.send((status, data.trim().as_bytes().to_vec())).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(receiver)
+    }
+
+    fn send(
+        &self,
+        operation: Operation,
+        body: &RawValue,
+        within: Option<Duration>,
+    ) -> Result<ureq::http::Response<ureq::Body>, String> {
+        let row = operation.row();
+        let url = format!("{}/{}", self.url, row.name);
+        let fields: Value = serde_json::from_str(body.get()).map_err(|error| error.to_string())?;
+        let sent = match row.method {
+            Method::Post => {
+                let mut request = self.agent.post(&url).header("Content-Type", "application/json");
+                if let Some(credential) = &self.credential {
+                    request = request.header("Authorization", &format!("Bearer {credential}"));
+                }
+                request.config().timeout_global(within).build().send(body.get())
+            }
+            Method::Get => {
+                let url = if operation == Operation::KeyStatus {
+                    format!("{url}/{}", fields["file_path"].as_str().unwrap_or_default())
+                } else {
+                    url
+                };
+                let mut request = self.agent.get(&url);
+                for (name, value) in fields.as_object().into_iter().flatten() {
+                    request = match value {
+                        Value::String(text) => request.query(name, text),
+                        other => request.query(name, other.to_string()),
+                    };
+                }
+                if let Some(credential) = &self.credential {
+                    request = request.header("Authorization", &format!("Bearer {credential}"));
+                }
+                request.config().timeout_global(within).build().call()
+            }
+        };
+        sent.map_err(|error| error.to_string())
+    }
+}

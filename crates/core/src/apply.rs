@@ -1,0 +1,354 @@
+//! Folds events into the state. The only place where anything changes.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::event::{Enqueued, Event, Grant, NewLock, Withdrawal};
+use crate::history::{Action, Entry};
+use crate::key::{Key, Target};
+use crate::limits::LOST_PER_SESSION_MAX;
+use crate::lock::{Lock, LockId, Token, WaiterId};
+use crate::mode::Mode;
+use crate::outcome::{GrantAction, Room};
+use crate::session::{AgentName, Intention, SessionId};
+use crate::span::Span;
+use crate::state::{Kept, Loss, Remembered, Session, State};
+use crate::time::{Millis, Stamp, Time};
+use crate::waiter::Waiter;
+
+impl State {
+    /// Folds one event that entered the ledger at `stamp`.
+    pub fn apply(&mut self, stamp: Stamp, event: &Event) {
+        // Stamps never fall; if one does, its engine is wrong, and later is the safe side.
+        let stamp = Stamp { time: stamp.time.max(self.counters.stamp.time), wall: stamp.wall };
+        self.counters.stamp = stamp;
+        match event {
+            Event::Granted(grant) => self.granted(stamp, grant),
+            Event::Renewed { session, locks, ttl } => {
+                self.touch(stamp.time, session);
+                for id in locks {
+                    self.renew(stamp.time, *id, *ttl);
+                }
+            }
+            Event::Released { session, locks, request } => {
+                self.touch(stamp.time, session);
+                let released = self.remove_locks(stamp, locks, Action::Released, None);
+                if let Some(request) = request {
+                    let answer = Kept::Released { locks: released };
+                    self.remember_for(stamp.time, session, request, answer);
+                }
+            }
+            Event::Expired { locks } => {
+                self.remove_locks(stamp, locks, Action::Expired, None);
+            }
+            Event::Forced { locks, by, reason, request } => {
+                let note: Arc<str> = format!("{by}: {reason}").into();
+                let forced = self.remove_locks(stamp, locks, Action::ForceReleased, Some(&note));
+                if let Some((session, request)) = request {
+                    self.ensure_session(stamp.time, session, by, None);
+                    self.remember_for(stamp.time, session, request, Kept::ForceReleased { locks: forced });
+                }
+            }
+            Event::Queued(asked) => self.queued(stamp, asked),
+            Event::Withdrawn { waiter, why } => self.withdrawn(stamp, *waiter, *why),
+            Event::Beaten { sessions, waiters } => self.beaten(stamp.time, sessions, waiters),
+            Event::SessionOpened { session, agent, agent_type } => {
+                self.ensure_session(stamp.time, session, agent, agent_type.as_ref());
+            }
+            Event::SessionClosed { session } => self.close_session(stamp, session),
+            Event::SessionsForgotten { sessions } => {
+                for session in sessions {
+                    self.close_session(stamp, session);
+                }
+            }
+            Event::LossAccepted { session, targets } => {
+                for target in targets {
+                    self.put_loss(session, target, None);
+                }
+            }
+            Event::RoomOpened { key, session, agent, busy } => {
+                self.counters.rooms_made += 1;
+                let number = self.counters.rooms_made;
+                let (session, agent) = (session.clone(), agent.clone());
+                let before = self.room(key);
+                let opened = before.map_or(stamp.time, |room| room.opened);
+                let until = stamp.time.plus(*busy);
+                let goes_on = before.is_some();
+                let room = Room { number, key: key.clone(), session, agent, opened, until };
+                if !goes_on {
+                    self.note_room(stamp, Action::RoomOpened, &room);
+                }
+                self.put_room(key, Some(room));
+            }
+            Event::RoomClosed { key, by: _ } => {
+                if let Some(room) = self.room(key).cloned() {
+                    self.note_room(stamp, Action::RoomClosed, &room);
+                    self.put_room(key, None);
+                }
+            }
+        }
+    }
+
+    /// Drops history that is older than `kept`. Not on a working state.
+    pub fn trim(&mut self, kept: Millis) {
+        let oldest = self.counters.stamp.time.minus(kept);
+        self.history.trim(oldest);
+    }
+
+    fn granted(&mut self, stamp: Stamp, grant: &Grant) {
+        let now = stamp.time;
+        if let Some(waiter) = grant.waiter {
+            self.put_waiter(waiter, None);
+        }
+        self.ensure_session(now, &grant.session, &grant.agent, grant.agent_type.as_ref());
+        for id in &grant.replaced {
+            self.put_lock(*id, None);
+        }
+        for new in &grant.new {
+            self.counters.locks_made += 1;
+            self.grant_one(stamp, grant, new);
+        }
+        for id in &grant.refreshed {
+            let Some(lock) = self.lock(*id) else { continue };
+            let mut lock = Lock::clone(lock);
+            lock.ttl = grant.ttl;
+            lock.expires = now.plus(grant.ttl);
+            if !grant.intention.is_empty() {
+                lock.intention = grant.intention.clone();
+            }
+            self.put_lock(*id, Some(Arc::new(lock)));
+        }
+        if grant.quota_kept > 0 && !grant.new.is_empty() {
+            self.count_grant(now, &grant.session, grant.quota_kept as usize);
+        }
+        if let Some(request) = &grant.request {
+            let action = if grant.new.is_empty() { GrantAction::Refreshed } else { GrantAction::Acquired };
+            let ids = grant.new.iter().map(|new| new.id).chain(grant.refreshed.iter().copied());
+            let locks = ids.filter_map(|id| self.lock(id).cloned()).collect();
+            self.remember_for(now, &grant.session, request, Kept::Granted { action, locks });
+        }
+    }
+
+    fn grant_one(&mut self, stamp: Stamp, grant: &Grant, new: &NewLock) {
+        let now = stamp.time;
+        let token = Token((self.counters.last_token.0 + 1).max(now.0));
+        assert!(token > self.counters.last_token, "tokens only rise");
+        self.counters.last_token = token;
+        let lock = Arc::new(Lock {
+            id: new.id,
+            target: new.target.clone(),
+            mode: new.mode,
+            session: grant.session.clone(),
+            agent: grant.agent.clone(),
+            intention: grant.intention.clone(),
+            feature: grant.feature.clone(),
+            token,
+            acquired: now,
+            expires: now.plus(grant.ttl),
+            ttl: grant.ttl,
+        });
+        // Decided on the state that this is applied to, a grant overlaps nothing. After a ledger was rewritten it
+        // may, and then the earlier one stands.
+        let taken = self.held_against(&lock.session, &lock.target, lock.mode, |_| ControlFlow::Break(())).is_break();
+        if taken || self.lock(new.id).is_some() {
+            self.note_lock(stamp, Action::Lost, &lock, grant.waiter, None);
+            self.lose(now, &lock, false);
+            return;
+        }
+        self.put_loss(&lock.session, &lock.target, None);
+        self.note_lock(stamp, Action::Acquired, &lock, grant.waiter, None);
+        self.put_lock(new.id, Some(lock));
+    }
+
+    fn renew(&mut self, now: Time, id: LockId, ttl: Option<Millis>) {
+        let Some(lock) = self.lock(id) else { return };
+        let mut lock = Lock::clone(lock);
+        lock.ttl = ttl.unwrap_or(lock.ttl);
+        lock.expires = now.plus(lock.ttl);
+        self.put_lock(id, Some(Arc::new(lock)));
+    }
+
+    fn remove_locks(&mut self, stamp: Stamp, ids: &[LockId], action: Action, note: Option<&Arc<str>>) -> Vec<Arc<Lock>> {
+        let mut removed = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(lock) = self.lock(*id).cloned() else { continue };
+            self.put_lock(*id, None);
+            self.note_lock(stamp, action, &lock, None, note);
+            if action.is_loss() {
+                self.lose(stamp.time, &lock, action == Action::ForceReleased);
+            }
+            removed.push(lock);
+        }
+        removed
+    }
+
+    fn lose(&mut self, now: Time, lock: &Lock, forced: bool) {
+        let Some(entry) = self.entry(&lock.session) else { return };
+        if entry.lost.len() >= LOST_PER_SESSION_MAX && !entry.lost.contains_key(&lock.target) {
+            let oldest = entry.lost.iter().min_by_key(|(_, loss)| loss.at).map(|(target, _)| target.clone());
+            self.put_loss(&lock.session, &oldest.expect("more than none"), None);
+        }
+        let (mode, intention, ttl) = (lock.mode, lock.intention.clone(), lock.ttl);
+        let loss = Loss { lock: lock.id, mode, intention, ttl, at: now, forced };
+        self.put_loss(&lock.session, &lock.target, Some(Arc::new(loss)));
+    }
+
+    fn queued(&mut self, stamp: Stamp, asked: &Enqueued) {
+        self.ensure_session(stamp.time, &asked.session, &asked.agent, asked.agent_type.as_ref());
+        self.counters.waiters_made = self.counters.waiters_made.max(asked.waiter.0);
+        self.note_waiter(stamp, Action::Requested, asked, None);
+        let waiter = Waiter { asked: asked.clone(), queued: stamp.time, seen: stamp.time };
+        self.put_waiter(asked.waiter, Some(Arc::new(waiter)));
+    }
+
+    fn withdrawn(&mut self, stamp: Stamp, id: WaiterId, why: Withdrawal) {
+        let Some(waiter) = self.waiter(id).cloned() else { return };
+        self.put_waiter(id, None);
+        let note: Arc<str> = match why {
+            Withdrawal::TimedOut => "the wait was over",
+            Withdrawal::Disconnected => "its connection closed",
+            Withdrawal::SessionGone => "its session was not heard any more",
+        }
+        .into();
+        self.note_waiter(stamp, Action::Withdrawn, &waiter.asked, Some(&note));
+    }
+
+    fn beaten(&mut self, now: Time, sessions: &[SessionId], waiters: &[WaiterId]) {
+        for session in sessions {
+            self.touch(now, session);
+            let locks: Vec<LockId> = self.locks_of(session).collect();
+            for id in locks {
+                self.renew(now, id, None);
+            }
+        }
+        for id in waiters {
+            self.touch_waiter(now, *id);
+        }
+    }
+
+    fn touch_waiter(&mut self, now: Time, id: WaiterId) {
+        if let Some(waiter) = self.waiter(id) {
+            let seen = Waiter { seen: now, ..Waiter::clone(waiter) };
+            self.put_waiter(id, Some(Arc::new(seen)));
+        }
+    }
+
+    /// A session was heard.
+    fn touch(&mut self, now: Time, session: &SessionId) {
+        let Some(entry) = self.entry(session) else { return };
+        let record = Session { seen: now, ..entry.record.clone() };
+        self.put_session(record);
+        self.touch_waiters(now, session);
+    }
+
+    /// A waiter lives as long as its session is heard.
+    fn touch_waiters(&mut self, now: Time, session: &SessionId) {
+        let Some(entry) = self.entry(session).filter(|entry| !entry.waiters.is_empty()) else { return };
+        let waiters: Vec<WaiterId> = entry.waiters.iter().copied().collect();
+        for waiter in waiters {
+            self.touch_waiter(now, waiter);
+        }
+    }
+
+    /// A session was heard under this name; it is made if there is none.
+    fn ensure_session(&mut self, now: Time, id: &SessionId, agent: &AgentName, agent_type: Option<&AgentName>) {
+        let opened = self.session(id).map_or(now, |session| session.opened);
+        let agent_type = agent_type.or(self.session(id).and_then(|session| session.agent_type.as_ref())).cloned();
+        let record = Session { id: id.clone(), agent: agent.clone(), agent_type, opened, seen: now };
+        self.put_session(record);
+        self.touch_waiters(now, id);
+    }
+
+    fn close_session(&mut self, stamp: Stamp, session: &SessionId) {
+        let locks: Vec<LockId> = self.locks_of(session).collect();
+        self.remove_locks(stamp, &locks, Action::Released, None);
+        let Some(entry) = self.entry(session) else { return };
+        let waiters: Vec<WaiterId> = entry.waiters.iter().copied().collect();
+        let requests: Vec<u64> = entry.requests.iter().copied().collect();
+        for waiter in waiters {
+            self.withdrawn(stamp, waiter, Withdrawal::SessionGone);
+        }
+        for number in requests {
+            self.put_request(number, None);
+        }
+        self.drop_session(session);
+    }
+
+    fn count_grant(&mut self, now: Time, session: &SessionId, kept: usize) {
+        let Some(entry) = self.entry(session) else { return };
+        let mut quota = entry.quota.clone();
+        quota.push_back(now);
+        while quota.len() > kept {
+            quota.pop_front();
+        }
+        self.put_quota(session, quota);
+    }
+
+    fn remember_for(&mut self, at: Time, session: &SessionId, request: &crate::command::Request, answer: Kept) {
+        if self.session(session).is_none() {
+            return;
+        }
+        let (session, digest) = (session.clone(), request.digest);
+        self.remember(Remembered { session, request: request.id.clone(), digest, at, answer });
+    }
+
+    fn note_lock(&mut self, stamp: Stamp, action: Action, lock: &Lock, waiter: Option<WaiterId>, note: Option<&Arc<str>>) {
+        self.history.push(Entry {
+            number: 0,
+            time: stamp.time,
+            wall: stamp.wall,
+            action,
+            target: lock.target.clone(),
+            mode: lock.mode,
+            session: lock.session.clone(),
+            agent: lock.agent.clone(),
+            intention: lock.intention.clone(),
+            lock: Some(lock.id),
+            token: Some(lock.token),
+            waiter,
+            note: note.cloned(),
+        });
+    }
+
+    fn note_waiter(&mut self, stamp: Stamp, action: Action, asked: &Enqueued, note: Option<&Arc<str>>) {
+        for want in &asked.wants {
+            self.history.push(Entry {
+                number: 0,
+                time: stamp.time,
+                wall: stamp.wall,
+                action,
+                target: want.target.clone(),
+                mode: want.mode,
+                session: asked.session.clone(),
+                agent: asked.agent.clone(),
+                intention: asked.intention.clone(),
+                lock: None,
+                token: None,
+                waiter: Some(asked.waiter),
+                note: note.cloned(),
+            });
+        }
+    }
+
+    fn note_room(&mut self, stamp: Stamp, action: Action, room: &Room) {
+        self.history.push(Entry {
+            number: 0,
+            time: stamp.time,
+            wall: stamp.wall,
+            action,
+            target: whole(&room.key),
+            mode: Mode::Exclusive,
+            session: room.session.clone(),
+            agent: room.agent.clone(),
+            intention: Intention::default(),
+            lock: None,
+            token: None,
+            waiter: None,
+            note: None,
+        });
+    }
+}
+
+fn whole(key: &Key) -> Target {
+    Target { key: key.clone(), span: Span::WHOLE }
+}

@@ -1,0 +1,77 @@
+//! What may be asked of the rules. Checked by type: a command that exists is well formed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::{Key, Target};
+use crate::lock::{FeatureId, LockId, Token, WaiterId};
+use crate::mode::Mode;
+use crate::session::{AgentName, Intention, RequestId, SessionId};
+use crate::span::Span;
+use crate::time::Millis;
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    pub session: SessionId,
+    pub agent: AgentName,
+    pub agent_type: Option<AgentName>,
+    /// The credential speaks for this agent only: it may not use a session of another one.
+    pub bound: bool,
+}
+
+/// One key of an acquisition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Want {
+    pub target: Target,
+    pub mode: Mode,
+}
+
+/// A request's id with a digest of its body, so that the same id with another body is noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub id: RequestId,
+    pub digest: u64,
+}
+
+/// Which locks are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    Id(LockId),
+    /// All own spans of a key, or the one that is named.
+    Key(Key, Option<Span>),
+    /// All that the session holds.
+    Everything,
+}
+
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    pub actor: Actor,
+    /// Granted together or not at all.
+    pub wants: Vec<Want>,
+    pub intention: Intention,
+    pub ttl: Millis,
+    /// How long to stand in the queue; zero: not at all.
+    pub wait: Millis,
+    pub priority: u8,
+    pub feature: Option<FeatureId>,
+    pub request: Option<Request>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Command {
+    Acquire(Acquire),
+    Release { actor: Actor, which: Which, token: Option<Token>, request: Option<Request> },
+    Renew { actor: Actor, which: Which, ttl: Option<Millis>, token: Option<Token> },
+    ForceRelease { by: AgentName, reason: Intention, which: Which, request: Option<Request> },
+    OpenSession { actor: Actor },
+    RestoreSession { actor: Actor },
+    CloseSession { actor: Actor },
+    OpenRoom { actor: Actor, key: Key, busy: Millis },
+    CloseRoom { actor: Actor, key: Key },
+    /// Sessions that were heard, and waiters whose connection is open.
+    Beat { sessions: Vec<SessionId>, waiters: Vec<WaiterId> },
+    /// The connection behind a waiter is gone.
+    Withdraw { waiter: WaiterId },
+    /// Nobody asks; time has passed.
+    Sweep,
+}

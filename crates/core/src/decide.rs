@@ -1,0 +1,141 @@
+//! Decides: from a state, the time and a command to an outcome and events. One file a family of rules.
+//!
+//! A decision applies its events as it makes them, so that the next rule sees them. The state it leaves behind is
+//! therefore a working state: whoever decides brackets it with [`State::begin`] and [`State::keep`] or
+//! [`State::roll_back`].
+
+mod acquire;
+mod deadlock;
+mod queue;
+mod quota;
+mod release;
+mod renew;
+mod room;
+mod session;
+mod sweep;
+
+use crate::command::{Actor, Command, Request};
+use crate::event::Event;
+use crate::outcome::{Answer, GrantAction, Outcome, Refusal};
+use crate::session::SessionId;
+use crate::state::{Kept, Rules, State};
+use crate::time::Stamp;
+
+/// What a decision needs to know besides the state.
+#[derive(Clone, Debug)]
+pub struct Context<'a> {
+    pub rules: &'a Rules,
+    /// A lower bound of the engine's time.
+    pub now: Stamp,
+    /// How often this server told the session `busy` within the quota's window.
+    pub refused_lately: u32,
+}
+
+/// A decision being made: the state, and what was recorded so far.
+struct Deciding<'a> {
+    state: &'a mut State,
+    cx: &'a Context<'a>,
+    events: &'a mut Vec<Event>,
+}
+
+/// A refusal on the way out of a rule. Boxed: refusals are large, and most answers are none.
+type Refused = Box<Refusal>;
+
+impl State {
+    /// Decides one command, and appends what happened to `events`.
+    pub fn decide(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
+        let mut deciding = Deciding { state: self, cx, events };
+        // Judged here, not by a timer: a late sweep must not lengthen a lease.
+        deciding.sweep();
+        let decided = match command {
+            Command::Acquire(acquire) => deciding.acquire(acquire),
+            Command::Release { actor, which, token, request } => deciding.release(actor, which, *token, request.as_ref()),
+            Command::Renew { actor, which, ttl, token } => deciding.renew(actor, which, *ttl, *token),
+            Command::ForceRelease { by, reason, which, request } => {
+                deciding.force_release(by, reason, which, request.as_ref())
+            }
+            Command::OpenSession { actor } => deciding.open_session(actor),
+            Command::RestoreSession { actor } => deciding.restore_session(actor),
+            Command::CloseSession { actor } => deciding.close_session(actor),
+            Command::OpenRoom { actor, key, busy } => deciding.open_room(actor, key, *busy),
+            Command::CloseRoom { actor, key } => deciding.close_room(actor, key),
+            Command::Beat { sessions, waiters } => Ok(deciding.beat(sessions, waiters)),
+            Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
+            Command::Sweep => Ok(Outcome::Nothing),
+        };
+        decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))
+    }
+
+    /// The answer that an outcome becomes once its events are applied with their true stamp.
+    ///
+    /// A grant that did not survive that (its ledger was rewritten meanwhile) is told as lost.
+    pub fn answer(&self, outcome: Outcome) -> Option<Answer> {
+        let held = |ids: Vec<_>| ids.into_iter().filter_map(|id| self.lock(id).cloned()).collect::<Vec<_>>();
+        match outcome {
+            Outcome::Told(answer) => Some(answer),
+            Outcome::Granted { action, locks } => {
+                let wanted = locks.len();
+                let locks = held(locks);
+                if locks.len() == wanted {
+                    Some(Answer::Granted { action, locks })
+                } else {
+                    Some(Answer::Refused(Refusal::LockLost { targets: Vec::new() }))
+                }
+            }
+            Outcome::Renewed { session: _, locks } => Some(Answer::Renewed { locks: held(locks) }),
+            Outcome::Opened { session, restored, refreshed, skipped } => {
+                Some(Answer::Opened { session, restored: held(restored), refreshed: held(refreshed), skipped })
+            }
+            Outcome::RoomOpened { key, present } => {
+                self.room(&key).cloned().map(|room| Answer::RoomOpened { room, present })
+            }
+            Outcome::Queued(_) | Outcome::Nothing => None,
+        }
+    }
+}
+
+impl Deciding<'_> {
+    /// Records an event and applies it to the working state.
+    fn record(&mut self, event: Event) {
+        self.state.apply(self.cx.now, &event);
+        self.events.push(event);
+    }
+
+    fn now(&self) -> crate::time::Time {
+        self.cx.now.time
+    }
+
+    /// The answer that was given for the same request before.
+    fn answered_before(&self, session: &SessionId, request: Option<&Request>) -> Result<Option<Answer>, Refused> {
+        let Some(request) = request else { return Ok(None) };
+        let Some(remembered) = self.state.remembered(session, &request.id, self.now()) else { return Ok(None) };
+        if remembered.digest != request.digest {
+            return Err(Box::new(Refusal::RequestMismatch));
+        }
+        Ok(Some(match remembered.answer.clone() {
+            Kept::Granted { action, locks } => Answer::Granted { action, locks },
+            Kept::Released { locks } => Answer::Released { locks },
+            Kept::ForceReleased { locks } => Answer::ForceReleased { locks },
+        }))
+    }
+
+    /// A credential that is bound to an agent may not use the session of another.
+    fn own_session(&self, actor: &Actor) -> Result<(), Refused> {
+        match self.state.session(&actor.session) {
+            Some(session) if actor.bound && session.agent != actor.agent => Err(Box::new(Refusal::ForeignSession {
+                session: actor.session.clone(),
+                agent: session.agent.clone(),
+            })),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl GrantAction {
+    pub const fn word(self) -> &'static str {
+        match self {
+            GrantAction::Acquired => "acquired",
+            GrantAction::Refreshed => "refreshed",
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Acquiring: a set of keys, whole or not at all.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use super::{Deciding, Refused};
+use crate::command::{Acquire, Want};
+use crate::event::{Enqueued, Event, Grant, NewLock};
+use crate::key::{Cover, KeyKind, Target};
+use crate::limits::{
+    CONFLICTS_SHOWN_MAX, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+};
+use crate::lock::{LockId, WaiterId};
+use crate::mode::Mode;
+use crate::outcome::{Blocker, Busy, BusyReason, Conflict, GrantAction, Limit, Outcome, Refusal};
+use crate::session::SessionId;
+use crate::span::Span;
+use crate::state::State;
+use crate::waiter::Rank;
+
+/// What an acquisition comes down to for a session that may hold some of it already.
+pub(super) struct Parts {
+    pub(super) new: Vec<Want>,
+    pub(super) replaced: Vec<LockId>,
+    pub(super) refreshed: Vec<LockId>,
+}
+
+impl Deciding<'_> {
+    pub(super) fn acquire(&mut self, acquire: &Acquire) -> Result<Outcome, Refused> {
+        let session = &acquire.actor.session;
+        if acquire.wants.len() > SET_MAX {
+            return Err(exceeded(Limit::Set));
+        }
+        self.own_session(&acquire.actor)?;
+        if let Some(answer) = self.answered_before(session, acquire.request.as_ref())? {
+            return Ok(Outcome::Told(answer));
+        }
+        if let Some(waiter) = self.same_request_in_queue(acquire)? {
+            return Ok(Outcome::Queued(waiter));
+        }
+        self.room_for_session(session)?;
+        let parts = self.state.parts(session, &acquire.wants);
+        if parts.new.is_empty() {
+            return Ok(self.grant(acquire, None, parts));
+        }
+        let held = self.state.entry(session).map_or(0, |entry| entry.locks.len());
+        if held + parts.new.len() > LOCKS_PER_SESSION_MAX {
+            return Err(exceeded(Limit::LocksPerSession));
+        }
+        if self.state.lock_count() + parts.new.len() > LOCKS_MAX {
+            return Err(exceeded(Limit::Locks));
+        }
+        self.within_quota(session)?;
+        let next = WaiterId(self.state.counters.waiters_made + 1);
+        let rank = Rank::new(self.now(), acquire.priority, next);
+        if !self.state.is_blocked(session, &parts.new, rank) {
+            return Ok(self.grant(acquire, None, parts));
+        }
+        if acquire.wait.0 == 0 {
+            return Err(Box::new(Refusal::Busy(self.state.busy(session, &parts.new, rank, BusyReason::Contended))));
+        }
+        self.enqueue(acquire, next)
+    }
+
+    /// The same request again, from a client that came back to its place in the queue.
+    fn same_request_in_queue(&self, acquire: &Acquire) -> Result<Option<WaiterId>, Refused> {
+        let (Some(request), Some(entry)) = (&acquire.request, self.state.entry(&acquire.actor.session)) else {
+            return Ok(None);
+        };
+        let same = |id: &&WaiterId| {
+            let waiting = self.state.waiter(**id).and_then(|waiter| waiter.asked.request.as_ref());
+            waiting.is_some_and(|waiting| waiting.id == request.id)
+        };
+        let Some(&found) = entry.waiters.iter().find(same) else { return Ok(None) };
+        let waiter = self.state.waiter(found).expect("listed for its session");
+        match &waiter.asked.request {
+            Some(waiting) if waiting.digest == request.digest => Ok(Some(found)),
+            Some(_) | None => Err(Box::new(Refusal::RequestMismatch)),
+        }
+    }
+
+    /// Builds the event; whether it may be was decided above.
+    fn grant(&mut self, acquire: &Acquire, waiter: Option<WaiterId>, parts: Parts) -> Outcome {
+        let made = self.state.counters.locks_made;
+        let salt = self.state.counters.salt;
+        let new: Vec<NewLock> = (made + 1..)
+            .zip(parts.new)
+            .map(|(count, want)| NewLock { id: LockId::of(count, salt), target: want.target, mode: want.mode })
+            .collect();
+        let action = if new.is_empty() { GrantAction::Refreshed } else { GrantAction::Acquired };
+        let locks = new.iter().map(|new| new.id).chain(parts.refreshed.iter().copied()).collect();
+        self.record(Event::Granted(Grant {
+            session: acquire.actor.session.clone(),
+            agent: acquire.actor.agent.clone(),
+            agent_type: acquire.actor.agent_type.clone(),
+            waiter,
+            new,
+            replaced: parts.replaced,
+            refreshed: parts.refreshed,
+            intention: acquire.intention.clone(),
+            ttl: acquire.ttl,
+            feature: acquire.feature.clone(),
+            request: acquire.request.clone(),
+            quota_kept: self.cx.rules.quota_limit,
+        }));
+        Outcome::Granted { action, locks }
+    }
+
+    /// Grants to somebody in the queue whose turn it is.
+    pub(super) fn grant_waiter(&mut self, asked: &Enqueued) {
+        let acquire = Acquire {
+            actor: crate::command::Actor {
+                session: asked.session.clone(),
+                agent: asked.agent.clone(),
+                agent_type: asked.agent_type.clone(),
+                bound: false,
+            },
+            wants: asked.wants.clone(),
+            intention: asked.intention.clone(),
+            ttl: asked.ttl,
+            wait: asked.wait,
+            priority: asked.priority,
+            feature: asked.feature.clone(),
+            request: asked.request.clone(),
+        };
+        let parts = self.state.parts(&asked.session, &asked.wants);
+        self.grant(&acquire, Some(asked.waiter), parts);
+    }
+
+    fn enqueue(&mut self, acquire: &Acquire, waiter: WaiterId) -> Result<Outcome, Refused> {
+        if self.state.waiter_count() >= WAITERS_MAX {
+            return Err(exceeded(Limit::Waiters));
+        }
+        let session = &acquire.actor.session;
+        if self.state.entry(session).is_some_and(|entry| entry.waiters.len() >= WAITERS_PER_SESSION_MAX) {
+            return Err(exceeded(Limit::WaitersPerSession));
+        }
+        if let Some(cycle) = self.state.cycle(acquire, waiter, self.now()) {
+            return Err(Box::new(Refusal::Deadlock { cycle }));
+        }
+        self.record(Event::Queued(Enqueued {
+            waiter,
+            session: session.clone(),
+            agent: acquire.actor.agent.clone(),
+            agent_type: acquire.actor.agent_type.clone(),
+            wants: each_once(&acquire.wants),
+            intention: acquire.intention.clone(),
+            ttl: acquire.ttl,
+            wait: acquire.wait,
+            priority: acquire.priority,
+            feature: acquire.feature.clone(),
+            request: acquire.request.clone(),
+            quota_kept: self.cx.rules.quota_limit,
+        }));
+        Ok(Outcome::Queued(waiter))
+    }
+}
+
+/// Named twice in one set, a target is wanted once, in the stronger mode. The order stays.
+fn each_once(wants: &[Want]) -> Vec<Want> {
+    let mut once: Vec<Want> = Vec::with_capacity(wants.len());
+    let mut places: HashMap<&Target, usize> = HashMap::new();
+    for want in wants {
+        let place = *places.entry(&want.target).or_insert(once.len());
+        match once.get_mut(place) {
+            Some(same) => same.mode = same.mode.min(want.mode),
+            None => once.push(want.clone()),
+        }
+    }
+    once
+}
+
+pub(super) fn exceeded(what: Limit) -> Refused {
+    Box::new(Refusal::LimitExceeded { what })
+}
+
+impl State {
+    /// Sorts what is wanted into what is new, what takes the place of an own lock, and what is held already.
+    pub(super) fn parts(&self, session: &SessionId, wants: &[Want]) -> Parts {
+        let mut parts = Parts { new: Vec::with_capacity(wants.len()), replaced: Vec::new(), refreshed: Vec::new() };
+        for want in if wants.len() == 1 { wants.to_vec() } else { each_once(wants) } {
+            match self.own_lock(session, &want.target) {
+                None => parts.new.push(want),
+                Some((id, held)) if held == Mode::Exclusive || want.mode == Mode::Shared => parts.refreshed.push(id),
+                Some((id, _)) => {
+                    parts.replaced.push(id);
+                    parts.new.push(want);
+                }
+            }
+        }
+        parts
+    }
+
+    /// The session's lock on exactly this target.
+    fn own_lock(&self, session: &SessionId, target: &Target) -> Option<(LockId, Mode)> {
+        let id = *self.entry(session)?.locks.get(target)?;
+        self.lock(id).map(|lock| (id, lock.mode))
+    }
+
+    /// Whether anything stands in the way.
+    pub(super) fn is_blocked(&self, session: &SessionId, wants: &[Want], rank: Rank) -> bool {
+        wants.iter().any(|want| {
+            let stop = |_: Blocker| ControlFlow::Break(());
+            self.blockers(session, want, rank, stop).is_break()
+        })
+    }
+
+    /// What stands in the way of one want: locks of others, rooms of others, and others who come earlier.
+    pub(super) fn blockers(
+        &self,
+        session: &SessionId,
+        want: &Want,
+        rank: Rank,
+        mut visit: impl FnMut(Blocker) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.held_against(session, &want.target, want.mode, |lock| visit(Blocker::Held(lock.clone())))?;
+        self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))?;
+        if self.waiter_count() == 0 || self.covered_by_own(session, &want.target, want.mode) {
+            return ControlFlow::Continue(());
+        }
+        self.waiting_for(&want.target, want.mode, |waiter| {
+            if waiter.asked.session == *session || waiter.rank() >= rank {
+                return ControlFlow::Continue(());
+            }
+            let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target.overlaps(&want.target));
+            let target = theirs.map_or_else(|| want.target.clone(), |theirs| theirs.target.clone());
+            visit(Blocker::Waiting { waiter: waiter.clone(), target })
+        })
+    }
+
+    /// Describes why something can't be had now.
+    pub(super) fn busy(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
+        let mut conflicts: Vec<Conflict> = Vec::new();
+        let mut more = false;
+        let mut ahead: Vec<WaiterId> = Vec::new();
+        for want in wants {
+            let _ = self.blockers(session, want, rank, |with| {
+                if let Blocker::Waiting { waiter, .. } = &with
+                    && !ahead.contains(&waiter.id())
+                {
+                    ahead.push(waiter.id());
+                }
+                if conflicts.len() < CONFLICTS_SHOWN_MAX {
+                    conflicts.push(Conflict { wanted: want.target.clone(), with });
+                    ControlFlow::Continue(())
+                } else {
+                    more = true;
+                    ControlFlow::Break(())
+                }
+            });
+        }
+        let only_rooms = !conflicts.is_empty() && conflicts.iter().all(|c| matches!(c.with, Blocker::Room(_)));
+        let reason = if only_rooms && reason == BusyReason::Contended { BusyReason::RoomBusy } else { reason };
+        let free = match wants {
+            [want] => self.free_lines(session, want),
+            _ => Vec::new(),
+        };
+        Busy { reason, conflicts, more, free, ahead: ahead.len() }
+    }
+
+    /// What stands in the way of these wants at this moment, for somebody who would come last.
+    pub fn conflicts(&self, session: &SessionId, wants: &[Want]) -> Busy {
+        let last = Rank::new(self.stamp().time, 0, WaiterId(u64::MAX));
+        self.busy(session, wants, last, BusyReason::Contended)
+    }
+
+    /// What a waiter whose wait is over is told.
+    pub fn timed_out(&self, session: &SessionId, wants: &[Want], priority: u8, queued: crate::time::Time) -> Busy {
+        let rank = Rank::new(queued, priority, WaiterId(u64::MAX));
+        self.busy(session, wants, rank, BusyReason::TimedOut)
+    }
+
+    /// As many lines of the same file as were wanted, after and before, that nobody has.
+    fn free_lines(&self, session: &SessionId, want: &Want) -> Vec<Span> {
+        let span = want.target.span;
+        let in_file = want.target.key.kind() == KeyKind::Path && want.target.key.cover() == Cover::One;
+        let Some(last) = span.last().filter(|_| in_file) else { return Vec::new() };
+        let length = last - span.start();
+        let taken = |candidate: Span| {
+            let mut reach: Option<Span> = None;
+            let target = Target { key: want.target.key.clone(), span: candidate };
+            let _ = self.held_against(session, &target, want.mode, |lock| {
+                let theirs = if lock.target.key == target.key { lock.target.span } else { Span::WHOLE };
+                let (start, end) = reach.map_or((u32::MAX, 0), |reach| (reach.start(), reach.end()));
+                reach = Some(Span::between(theirs.start().min(start), theirs.end().max(end)));
+                ControlFlow::Continue(())
+            });
+            reach
+        };
+        let mut free = Vec::new();
+        let mut after = Some(span);
+        let mut before = Some(span);
+        for _ in 0..CONFLICTS_SHOWN_MAX {
+            after = match after.and_then(|candidate| taken(candidate).map(|reach| (candidate, reach))) {
+                None => break,
+                Some((_, reach)) => reach.last().and_then(|end| {
+                    let start = end.checked_add(1)?;
+                    let end = start.checked_add(length).filter(|end| *end < u32::MAX)?;
+                    Some(Span::between(start, end))
+                }),
+            };
+        }
+        for _ in 0..CONFLICTS_SHOWN_MAX {
+            before = match before.and_then(|candidate| taken(candidate).map(|reach| (candidate, reach))) {
+                None => break,
+                Some((_, reach)) => {
+                    let end = reach.start() - 1;
+                    end.checked_sub(length).filter(|start| *start >= 1).map(|start| Span::between(start, end))
+                }
+            };
+        }
+        for candidate in [after, before].into_iter().flatten() {
+            if candidate != span && taken(candidate).is_none() {
+                free.push(candidate);
+            }
+        }
+        free
+    }
+}

@@ -1,0 +1,78 @@
+//! The queue: who is next when something comes free.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use super::Deciding;
+use crate::command::Want;
+use crate::event::{Event, Withdrawal};
+use crate::key::Target;
+use crate::lock::WaiterId;
+use crate::mode::Mode;
+use crate::outcome::{Answer, Outcome};
+use crate::session::SessionId;
+use crate::waiter::Rank;
+
+impl Deciding<'_> {
+    /// Hands what came free to those whose turn it is. A waiter whose session is gone makes room for the next.
+    pub(super) fn hand_over(&mut self, freed: Vec<Target>) {
+        if self.state.waiter_count() == 0 {
+            return;
+        }
+        let mut freed = freed;
+        while !freed.is_empty() {
+            let mut next_freed = Vec::new();
+            for (_, id) in self.candidates(&freed) {
+                let Some(waiter) = self.state.waiter(id).cloned() else { continue };
+                if !waiter.is_alive(self.now()) {
+                    self.record(Event::Withdrawn { waiter: id, why: Withdrawal::SessionGone });
+                    next_freed.extend(targets(&waiter.asked.wants));
+                    continue;
+                }
+                let new = self.state.parts(&waiter.asked.session, &waiter.asked.wants).new;
+                if !self.state.is_blocked(&waiter.asked.session, &new, waiter.rank()) {
+                    self.grant_waiter(&waiter.asked);
+                }
+            }
+            freed = next_freed;
+        }
+    }
+
+    /// Those who wait for any of this, in the order of the queue.
+    fn candidates(&self, freed: &[Target]) -> BTreeSet<(Rank, WaiterId)> {
+        let mut found = BTreeSet::new();
+        for target in freed {
+            let _ = self.state.waiting_for(target, Mode::Exclusive, |waiter| {
+                found.insert((waiter.rank(), waiter.id()));
+                ControlFlow::Continue(())
+            });
+        }
+        found
+    }
+
+    pub(super) fn withdraw(&mut self, id: WaiterId) -> Outcome {
+        self.leave_queue(id, Withdrawal::Disconnected);
+        Outcome::Told(Answer::Withdrawn)
+    }
+
+    pub(super) fn leave_queue(&mut self, id: WaiterId, why: Withdrawal) {
+        let Some(waiter) = self.state.waiter(id).cloned() else { return };
+        self.record(Event::Withdrawn { waiter: id, why });
+        self.hand_over(targets(&waiter.asked.wants).collect());
+    }
+
+    pub(super) fn beat(&mut self, sessions: &[SessionId], waiters: &[WaiterId]) -> Outcome {
+        let known = |session: &&SessionId| self.state.session(session).is_some();
+        let sessions: Vec<SessionId> = sessions.iter().filter(known).cloned().collect();
+        let waiting = |id: &&WaiterId| self.state.waiter(**id).is_some();
+        let waiters: Vec<WaiterId> = waiters.iter().filter(waiting).copied().collect();
+        if !sessions.is_empty() || !waiters.is_empty() {
+            self.record(Event::Beaten { sessions, waiters });
+        }
+        Outcome::Told(Answer::Beaten)
+    }
+}
+
+pub(super) fn targets(wants: &[Want]) -> impl Iterator<Item = Target> {
+    wants.iter().map(|want| want.target.clone())
+}

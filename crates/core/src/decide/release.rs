@@ -1,0 +1,153 @@
+//! Giving back, and taking away. Both need somebody who may.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{Deciding, Refused};
+use crate::command::{Actor, Request, Which};
+use crate::event::Event;
+use crate::key::{Key, Target};
+use crate::lock::{Lock, LockId, Token};
+use crate::mode::Mode;
+use crate::outcome::{Answer, NotFound, Outcome, Refusal};
+use crate::session::{AgentName, Intention, SessionId};
+use crate::span::Span;
+use crate::state::State;
+
+impl Deciding<'_> {
+    pub(super) fn release(
+        &mut self,
+        actor: &Actor,
+        which: &Which,
+        token: Option<Token>,
+        request: Option<&Request>,
+    ) -> Result<Outcome, Refused> {
+        let session = &actor.session;
+        self.own_session(actor)?;
+        if let Some(answer) = self.answered_before(session, request)? {
+            return Ok(Outcome::Told(answer));
+        }
+        let locks = match self.state.chosen(session, which, token) {
+            Ok(locks) => locks,
+            Err(refusal) => {
+                if let Refusal::LockLost { targets } = &*refusal {
+                    // Told once; whoever gives a lost lock back does not want it restored.
+                    let (session, targets) = (session.clone(), targets.clone());
+                    self.record(Event::LossAccepted { session, targets });
+                }
+                return Err(refusal);
+            }
+        };
+        if !locks.is_empty() || request.is_some() {
+            let ids = locks.iter().map(|lock| lock.id).collect();
+            self.record(Event::Released { session: session.clone(), locks: ids, request: request.cloned() });
+            self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
+        }
+        Ok(Outcome::Told(Answer::Released { locks }))
+    }
+
+    pub(super) fn force_release(
+        &mut self,
+        by: &AgentName,
+        reason: &Intention,
+        which: &Which,
+        request: Option<&Request>,
+    ) -> Result<Outcome, Refused> {
+        let operator = SessionId::parse("operator").expect("a session id");
+        if let Some(answer) = self.answered_before(&operator, request)? {
+            return Ok(Outcome::Told(answer));
+        }
+        let locks = match which {
+            Which::Id(id) => self.state.lock(*id).cloned().into_iter().collect(),
+            Which::Key(key, span) => self.state.on_key(key, *span, usize::MAX),
+            Which::Everything => Vec::new(),
+        };
+        if locks.is_empty() {
+            return Err(not_found(&operator, which));
+        }
+        let ids = locks.iter().map(|lock| lock.id).collect();
+        let request = request.map(|request| (operator, request.clone()));
+        self.record(Event::Forced { locks: ids, by: by.clone(), reason: reason.clone(), request });
+        self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
+        Ok(Outcome::Told(Answer::ForceReleased { locks }))
+    }
+}
+
+fn not_found(session: &SessionId, which: &Which) -> Refused {
+    let what = match which {
+        Which::Id(id) => NotFound::Lock(*id),
+        Which::Key(key, span) => NotFound::Key(key.clone(), *span),
+        Which::Everything => NotFound::Session(session.clone()),
+    };
+    Box::new(Refusal::NotFound { what })
+}
+
+impl State {
+    /// The session's own locks that are meant, or why there are none.
+    pub(super) fn chosen(
+        &self,
+        session: &SessionId,
+        which: &Which,
+        token: Option<Token>,
+    ) -> Result<Vec<Arc<Lock>>, Refused> {
+        let locks = match which {
+            Which::Everything => {
+                return Ok(self.locks_of(session).filter_map(|id| self.lock(id).cloned()).collect());
+            }
+            Which::Id(id) => self.lock(*id).cloned().into_iter().collect(),
+            Which::Key(key, span) => {
+                let meant = |lock: &&Arc<Lock>| span.is_none_or(|span| lock.target.span == span);
+                let own: Vec<_> = self.own_on_key(session, key).filter(meant).cloned().collect();
+                if own.is_empty() { self.on_key(key, *span, 1) } else { own }
+            }
+        };
+        let Some(first) = locks.first() else {
+            let lost = self.lost_among(session, which);
+            return if lost.is_empty() {
+                Err(not_found(session, which))
+            } else {
+                Err(Box::new(Refusal::LockLost { targets: lost }))
+            };
+        };
+        if first.session != *session {
+            let lost = self.lost_among(session, which);
+            return if lost.is_empty() {
+                Err(Box::new(Refusal::NotOwner { lock: first.clone() }))
+            } else {
+                Err(Box::new(Refusal::LockLost { targets: lost }))
+            };
+        }
+        if token.is_some_and(|token| locks.iter().any(|lock| lock.token != token)) {
+            return Err(Box::new(Refusal::LockLost { targets: locks.iter().map(|lock| lock.target.clone()).collect() }));
+        }
+        Ok(locks)
+    }
+
+    /// Whoever's locks on exactly this key, of all spans or the one named.
+    fn on_key(&self, key: &Key, span: Option<Span>, most: usize) -> Vec<Arc<Lock>> {
+        let mut found = Vec::new();
+        let target = Target { key: key.clone(), span: span.unwrap_or(Span::WHOLE) };
+        self.all_overlapping(&target, |lock| {
+            if lock.target.key == *key && span.is_none_or(|span| lock.target.span == span) {
+                found.push(lock.clone());
+            }
+            if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        found
+    }
+
+    fn lost_among(&self, session: &SessionId, which: &Which) -> Vec<Target> {
+        let meant = |target: &Target, id: LockId| match which {
+            Which::Id(wanted) => *wanted == id,
+            Which::Key(key, span) => target.key == *key && span.is_none_or(|span| span == target.span),
+            Which::Everything => true,
+        };
+        self.lost_of(session).filter(|(target, loss)| meant(target, loss.lock)).map(|(target, _)| target.clone()).collect()
+    }
+
+    /// Every lock that overlaps, whoever has it and in whatever mode.
+    pub fn all_overlapping(&self, target: &Target, mut visit: impl FnMut(&Arc<Lock>) -> ControlFlow<()>) {
+        let nobody = SessionId::nobody();
+        let _ = self.held_against(&nobody, target, Mode::Exclusive, |lock| visit(lock));
+    }
+}

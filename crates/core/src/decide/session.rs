@@ -1,0 +1,114 @@
+//! Sessions: opened, restored, closed, and forgotten when there are too many.
+
+use std::sync::Arc;
+
+use super::acquire::exceeded;
+use super::{Deciding, Refused};
+use crate::command::{Acquire, Actor, Want};
+use crate::event::Event;
+use crate::key::Target;
+use crate::limits::{PRIORITY_DEFAULT, SESSIONS_MAX};
+use crate::lock::{LockId, WaiterId};
+use crate::outcome::{Answer, BusyReason, Limit, NotFound, Outcome, Refusal, Skipped};
+use crate::session::SessionId;
+use crate::state::Loss;
+use crate::time::Millis;
+use crate::waiter::Rank;
+
+/// How long an idle session is kept at least, however many there are.
+const IDLE_KEPT: Millis = Millis::from_minutes(10);
+
+impl Deciding<'_> {
+    pub(super) fn open_session(&mut self, actor: &Actor) -> Result<Outcome, Refused> {
+        self.own_session(actor)?;
+        self.room_for_session(&actor.session)?;
+        let (session, agent) = (actor.session.clone(), actor.agent.clone());
+        self.record(Event::SessionOpened { session, agent, agent_type: actor.agent_type.clone() });
+        Ok(self.restore(actor))
+    }
+
+    pub(super) fn restore_session(&mut self, actor: &Actor) -> Result<Outcome, Refused> {
+        self.own_session(actor)?;
+        if self.state.session(&actor.session).is_none() {
+            return Err(Box::new(Refusal::NotFound { what: NotFound::Session(actor.session.clone()) }));
+        }
+        Ok(self.restore(actor))
+    }
+
+    /// Refreshes what the session still holds, and acquires again what it lost, each as a new grant of its own.
+    fn restore(&mut self, actor: &Actor) -> Outcome {
+        let session = &actor.session;
+        let refreshed: Vec<LockId> = self.state.locks_of(session).collect();
+        if !refreshed.is_empty() {
+            self.record(Event::Renewed { session: session.clone(), locks: refreshed.clone(), ttl: None });
+        }
+        let since = self.now().minus(self.cx.rules.history_kept);
+        let wanted: Vec<(Target, Arc<Loss>)> = self
+            .state
+            .lost_of(session)
+            .filter(|(_, loss)| !loss.forced && loss.at > since)
+            .map(|(target, loss)| (target.clone(), loss.clone()))
+            .collect();
+        let (mut restored, mut skipped) = (Vec::new(), Vec::new());
+        for (target, loss) in wanted {
+            let acquire = restoring(actor, &target, &loss);
+            match self.acquire(&acquire) {
+                Ok(Outcome::Granted { action: _, locks }) => restored.extend(locks),
+                Ok(_) | Err(_) => {
+                    let rank = Rank::new(self.now(), PRIORITY_DEFAULT, WaiterId(u64::MAX));
+                    let busy = self.state.busy(session, &acquire.wants, rank, BusyReason::Contended);
+                    skipped.push(Skipped { target, conflicts: busy.conflicts });
+                }
+            }
+        }
+        Outcome::Opened { session: session.clone(), restored, refreshed, skipped }
+    }
+
+    pub(super) fn close_session(&mut self, actor: &Actor) -> Result<Outcome, Refused> {
+        self.own_session(actor)?;
+        let session = &actor.session;
+        let released: Vec<_> = self.state.locks_of(session).filter_map(|id| self.state.lock(id).cloned()).collect();
+        let Some(entry) = self.state.entry(session) else {
+            // Closing what is closed already is no mistake.
+            return Ok(Outcome::Told(Answer::Closed { session: session.clone(), released }));
+        };
+        let wanted = entry.waiters.iter().filter_map(|id| self.state.waiter(*id));
+        let mut freed: Vec<Target> = wanted.flat_map(|waiter| super::queue::targets(&waiter.asked.wants)).collect();
+        freed.extend(released.iter().map(|lock| lock.target.clone()));
+        self.record(Event::SessionClosed { session: session.clone() });
+        self.hand_over(freed);
+        Ok(Outcome::Told(Answer::Closed { session: session.clone(), released }))
+    }
+
+    /// Makes sure that one more session can be known, forgetting idle ones if it must.
+    pub(super) fn room_for_session(&mut self, session: &SessionId) -> Result<(), Refused> {
+        if self.state.session_count() < SESSIONS_MAX || self.state.session(session).is_some() {
+            return Ok(());
+        }
+        let now = self.now();
+        let idle = self.state.entries().filter(|entry| {
+            entry.locks.is_empty() && entry.waiters.is_empty() && entry.record.seen.plus(IDLE_KEPT) < now
+        });
+        let mut sessions: Vec<SessionId> = idle.map(|entry| entry.record.id.clone()).collect();
+        // The table has no order, and the ledger must not depend on one.
+        sessions.sort();
+        if sessions.is_empty() {
+            return Err(exceeded(Limit::Sessions));
+        }
+        self.record(Event::SessionsForgotten { sessions });
+        Ok(())
+    }
+}
+
+fn restoring(actor: &Actor, target: &Target, loss: &Loss) -> Acquire {
+    Acquire {
+        actor: actor.clone(),
+        wants: vec![Want { target: target.clone(), mode: loss.mode }],
+        intention: loss.intention.clone(),
+        ttl: loss.ttl,
+        wait: Millis(0),
+        priority: PRIORITY_DEFAULT,
+        feature: None,
+        request: None,
+    }
+}

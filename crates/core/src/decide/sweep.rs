@@ -1,0 +1,28 @@
+//! What time alone does: leases end, waits are over, rooms are left.
+
+use super::Deciding;
+use crate::event::{Event, Withdrawal};
+
+impl Deciding<'_> {
+    pub(super) fn sweep(&mut self) {
+        let now = self.now();
+        if self.state.next_wake().is_none_or(|wake| wake > now) {
+            return;
+        }
+        let locks = self.state.overdue_locks(now);
+        if !locks.is_empty() {
+            let freed = locks.iter().filter_map(|id| self.state.lock(*id)).map(|lock| lock.target.clone()).collect();
+            self.record(Event::Expired { locks });
+            self.hand_over(freed);
+        }
+        for key in self.state.overdue_rooms(now) {
+            self.leave_room(&key, None);
+        }
+        for id in self.state.overdue_waiters(now) {
+            // It may have been granted just now by what came free.
+            let Some(waiter) = self.state.waiter(id) else { continue };
+            let why = if waiter.deadline() <= now { Withdrawal::TimedOut } else { Withdrawal::SessionGone };
+            self.leave_queue(id, why);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What happened: the entries of the ledger.
+//!
+//! They are stored. New variants go to the end, and the fields of a variant never change their order or type;
+//! `tests/format.rs` holds the bytes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Request, Want};
+use crate::key::{Key, Target};
+use crate::lock::{FeatureId, LockId, WaiterId};
+use crate::mode::Mode;
+use crate::session::{AgentName, Intention, SessionId};
+use crate::time::Millis;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    Granted(Grant),
+    Renewed { session: SessionId, locks: Vec<LockId>, ttl: Option<Millis> },
+    Released { session: SessionId, locks: Vec<LockId>, request: Option<Request> },
+    Expired { locks: Vec<LockId> },
+    Forced { locks: Vec<LockId>, by: AgentName, reason: Intention, request: Option<(SessionId, Request)> },
+    Queued(Enqueued),
+    Withdrawn { waiter: WaiterId, why: Withdrawal },
+    Beaten { sessions: Vec<SessionId>, waiters: Vec<WaiterId> },
+    SessionOpened { session: SessionId, agent: AgentName, agent_type: Option<AgentName> },
+    /// Its locks, its places in the queue, its history and its quota go with it.
+    SessionClosed { session: SessionId },
+    /// Idle sessions that nobody will miss, to make room.
+    SessionsForgotten { sessions: Vec<SessionId> },
+    /// What the session lost and does not want back.
+    LossAccepted { session: SessionId, targets: Vec<Target> },
+    RoomOpened { key: Key, session: SessionId, agent: AgentName, busy: Millis },
+    RoomClosed { key: Key, by: Option<SessionId> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub session: SessionId,
+    pub agent: AgentName,
+    pub agent_type: Option<AgentName>,
+    /// The place in the queue that this grant serves.
+    pub waiter: Option<WaiterId>,
+    pub new: Vec<NewLock>,
+    /// Own shared locks that a new exclusive one takes the place of.
+    pub replaced: Vec<LockId>,
+    /// Own locks that were asked for again.
+    pub refreshed: Vec<LockId>,
+    pub intention: Intention,
+    pub ttl: Millis,
+    pub feature: Option<FeatureId>,
+    pub request: Option<Request>,
+    /// How many grants of the session its quota has to remember; zero: not counted.
+    pub quota_kept: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewLock {
+    pub id: LockId,
+    pub target: Target,
+    pub mode: Mode,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enqueued {
+    pub waiter: WaiterId,
+    pub session: SessionId,
+    pub agent: AgentName,
+    pub agent_type: Option<AgentName>,
+    pub wants: Vec<Want>,
+    pub intention: Intention,
+    pub ttl: Millis,
+    pub wait: Millis,
+    pub priority: u8,
+    pub feature: Option<FeatureId>,
+    pub request: Option<Request>,
+    pub quota_kept: u32,
+}
+
+/// Why a waiter left the queue with nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Withdrawal {
+    TimedOut,
+    /// Its connection closed.
+    Disconnected,
+    /// Its session was not heard any more.
+    SessionGone,
+}

@@ -1,0 +1,353 @@
+//! What is locked: a path in the repository, or a logical key with a prefix. Normalised by letters alone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::{UnicodeNormalization, is_nfc};
+
+use crate::limits::KEY_BYTES_MAX;
+use crate::span::{InvalidRange, Span};
+use crate::text::{is_unprintable, one_line};
+
+/// The prefixes that a logical key may have.
+pub const PREFIXES: [&str; 7] = ["api", "db", "event", "flag", "env", "contract", "feature"];
+
+/// The one namespace of logical keys that form a tree.
+const TREE_PREFIX: &str = "flag:";
+
+/// A key in its one spelling.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "Arc<str>", into = "Arc<str>")]
+pub struct Key {
+    kind: KeyKind,
+    cover: Cover,
+    text: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyKind {
+    Path,
+    Logical,
+}
+
+/// How far a key reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cover {
+    /// Itself.
+    One,
+    /// What lies one level below: `src/*`.
+    Children,
+    /// Everything below: `src/**`, `flag:billing/*`.
+    Tree,
+}
+
+/// Why a text is no key. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    #[error("{why}: {}", shown(.text))]
+    Path { text: String, why: &'static str },
+    #[error("{why}: {}", shown(.text))]
+    Logical { text: String, why: &'static str },
+    #[error("'{}:' is no known prefix; known are {}", shown(.0), PREFIXES.map(|p| format!("{p}:")).join(" "))]
+    UnknownPrefix(String),
+    #[error("git's own directory can't be locked; the key for git's index is env:git-index")]
+    GitDirectory,
+}
+
+/// A text of strangers as an error may repeat it.
+fn shown(text: &str) -> String {
+    let mut line: String = one_line(text).chars().take(80).collect();
+    if line.len() < text.len() {
+        line.push('…');
+    }
+    format!("'{line}'")
+}
+
+impl Key {
+    pub fn parse(text: &str) -> Result<Key, InvalidKey> {
+        let prefix = prefix_of(text);
+        if let Some(prefix) = prefix.filter(|prefix| PREFIXES.contains(prefix)) {
+            return parse_logical(text, prefix);
+        }
+        match prefix {
+            // One letter before a colon is a drive, not a prefix.
+            Some(prefix) if prefix.len() > 1 => Err(InvalidKey::UnknownPrefix(prefix.to_owned())),
+            Some(_) | None => parse_path(text),
+        }
+    }
+
+    /// From a text that [`Key::parse`] made earlier.
+    fn from_canonical(text: Arc<str>) -> Key {
+        let logical = prefix_of(&text).is_some_and(|prefix| PREFIXES.contains(&prefix));
+        let kind = if logical { KeyKind::Logical } else { KeyKind::Path };
+        let cover = match kind {
+            KeyKind::Logical if text.starts_with(TREE_PREFIX) && ends_with_segment(&text, "*") => Cover::Tree,
+            KeyKind::Logical => Cover::One,
+            KeyKind::Path if ends_with_segment(&text, "**") => Cover::Tree,
+            KeyKind::Path if ends_with_segment(&text, "*") => Cover::Children,
+            KeyKind::Path => Cover::One,
+        };
+        Key { kind, cover, text }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn shared_text(&self) -> Arc<str> {
+        self.text.clone()
+    }
+
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    pub fn cover(&self) -> Cover {
+        self.cover
+    }
+
+    /// What every key below this one starts with; meaningful for keys that cover others.
+    pub(crate) fn stem(&self) -> &str {
+        self.text.trim_end_matches('*')
+    }
+
+    /// Whether its namespace has keys that cover others.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.kind == KeyKind::Path || self.text.starts_with(TREE_PREFIX)
+    }
+
+    /// Whether a lock on one may conflict with a lock on the other. The one statement of this rule: the index is
+    /// only a fast way to the same answer.
+    pub fn overlaps(&self, other: &Key) -> bool {
+        self.kind == other.kind
+            && match (self.cover, other.cover) {
+                (Cover::One, Cover::One) | (Cover::Children, Cover::Children) => self.text == other.text,
+                (Cover::One, Cover::Children | Cover::Tree) => other.covers(&self.text),
+                (Cover::Children | Cover::Tree, Cover::One) => self.covers(&other.text),
+                (Cover::Tree, Cover::Tree) => {
+                    self.stem().starts_with(other.stem()) || other.stem().starts_with(self.stem())
+                }
+                (Cover::Tree, Cover::Children) => other.stem().starts_with(self.stem()),
+                (Cover::Children, Cover::Tree) => self.stem().starts_with(other.stem()),
+            }
+    }
+
+    fn covers(&self, text: &str) -> bool {
+        match text.strip_prefix(self.stem()) {
+            None | Some("") => false,
+            Some(rest) => self.cover == Cover::Tree || !rest.contains('/'),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<Arc<str>> for Key {
+    fn from(text: Arc<str>) -> Key {
+        Key::from_canonical(text)
+    }
+}
+
+impl From<Key> for Arc<str> {
+    fn from(key: Key) -> Arc<str> {
+        key.text
+    }
+}
+
+/// A key and the part of it that is meant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Target {
+    pub key: Key,
+    pub span: Span,
+}
+
+impl Target {
+    pub fn new(key: Key, span: Span) -> Result<Target, InvalidRange> {
+        let has_lines = key.kind() == KeyKind::Path && key.cover() == Cover::One;
+        if has_lines || span.is_whole() {
+            Ok(Target { key, span })
+        } else {
+            Err(InvalidRange::NotAFile(key.to_string()))
+        }
+    }
+
+    pub fn overlaps(&self, other: &Target) -> bool {
+        self.span.overlaps(other.span) && self.key.overlaps(&other.key)
+    }
+}
+
+impl fmt::Display for Target {
+    /// As a command line takes it: `src/auth.rs:10-50`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.span.is_whole() { self.key.fmt(f) } else { write!(f, "{}:{}", self.key, self.span) }
+    }
+}
+
+/// What stands before the first colon, if it looks like a prefix: letters, digits, dashes.
+fn prefix_of(text: &str) -> Option<&str> {
+    let (prefix, _) = text.split_once(':')?;
+    let plain = prefix.starts_with(|c: char| c.is_ascii_alphabetic())
+        && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'+' | b'.'));
+    plain.then_some(prefix)
+}
+
+fn ends_with_segment(text: &str, segment: &str) -> bool {
+    text.strip_suffix(segment).is_some_and(|stem| stem.is_empty() || stem.ends_with(['/', ':']))
+}
+
+fn parse_logical(text: &str, prefix: &str) -> Result<Key, InvalidKey> {
+    let invalid = |why| InvalidKey::Logical { text: text.to_owned(), why };
+    let rest = &text[prefix.len() + 1..];
+    if text.len() > KEY_BYTES_MAX {
+        return Err(invalid("a key has at most 1024 bytes"));
+    }
+    if rest.is_empty() {
+        return Err(invalid("a key needs something after its prefix"));
+    }
+    if text.chars().any(is_unprintable) {
+        return Err(invalid("a key has no control or invisible characters"));
+    }
+    if rest.trim() != rest {
+        return Err(invalid("a key has no white space at its ends"));
+    }
+    Ok(Key::from_canonical(text.nfc().collect::<String>().into()))
+}
+
+fn parse_path(text: &str) -> Result<Key, InvalidKey> {
+    let invalid = |why| InvalidKey::Path { text: text.to_owned(), why };
+    if text.is_empty() {
+        return Err(invalid("a path is not empty"));
+    }
+    if text.len() > KEY_BYTES_MAX {
+        return Err(invalid("a path has at most 1024 bytes"));
+    }
+    if text.chars().any(is_unprintable) {
+        return Err(invalid("a path has no control or invisible characters"));
+    }
+    if text.trim() != text {
+        return Err(invalid("a path has no white space at its ends"));
+    }
+    if text.starts_with(['/', '\\', '~']) || text.as_bytes().get(1) == Some(&b':') {
+        return Err(invalid("a path is relative to the root of the repository"));
+    }
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in text.split(['/', '\\']) {
+        match segment {
+            "" | "." => {}
+            ".." if segments.pop().is_none() => return Err(invalid("the path leads out of the repository")),
+            ".." => {}
+            _ => segments.push(segment),
+        }
+    }
+    let Some((last, folders)) = segments.split_last() else {
+        return Err(invalid("the path names the repository itself; lock ** for all of it"));
+    };
+    let starred = |segment: &str| segment.contains('*');
+    if folders.iter().any(|segment| starred(segment)) || (starred(last) && !matches!(*last, "*" | "**")) {
+        return Err(invalid("a star stands alone at the end: src/* for one level, src/** for everything below"));
+    }
+    if segments[0].eq_ignore_ascii_case(".git") {
+        return Err(InvalidKey::GitDirectory);
+    }
+    let joined = segments.join("/");
+    let text = if is_nfc(&joined) { joined } else { joined.nfc().collect() };
+    // A colon may only now have come to stand before the first slash (`x/../foo:bar`).
+    if prefix_of(&text).is_some_and(|prefix| !text[..prefix.len()].contains('/')) {
+        return Err(InvalidKey::UnknownPrefix(prefix_of(&text).unwrap_or_default().to_owned()));
+    }
+    Ok(Key::from_canonical(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn spellings_of_one_path_are_one_key() {
+        for text in ["src/a.rs", "./src/a.rs", "src//a.rs", "src/x/../a.rs", "src\\a.rs", "src/./a.rs", "src/a.rs/"] {
+            assert_eq!(key(text).as_str(), "src/a.rs", "{text}");
+        }
+        assert_eq!(key("caf\u{65}\u{301}.rs"), key("caf\u{e9}.rs"));
+    }
+
+    #[test]
+    fn what_is_no_path_in_the_repository_is_refused() {
+        let bad = [
+            "", ".", "..", "/", "../x", "a/../../x", "/etc/passwd", "C:\\x", "c:/x", "\\\\host\\x", "~/x", "a\0b",
+            "a\nb", "a\rb", "a\u{202e}b", "a\u{200b}b", "a.rs ", " a.rs", "src/*.rs", "*/a.rs", "a/**/b",
+        ];
+        for text in bad {
+            assert!(matches!(Key::parse(text), Err(InvalidKey::Path { .. })), "{text:?} {:?}", Key::parse(text));
+        }
+        assert!(matches!(Key::parse(&"a/".repeat(600)), Err(InvalidKey::Path { .. })));
+    }
+
+    #[test]
+    fn gits_own_directory_is_refused_in_any_spelling() {
+        for text in [".git", ".git/index", "./.git/config", "x/../.git/HEAD", ".GIT/index", ".git/**"] {
+            assert_eq!(Key::parse(text), Err(InvalidKey::GitDirectory), "{text}");
+        }
+        key(".gitignore");
+        key("env:git-index");
+    }
+
+    #[test]
+    fn an_unknown_prefix_is_refused_and_a_known_one_is_kept() {
+        assert_eq!(Key::parse("foo:bar"), Err(InvalidKey::UnknownPrefix("foo".into())));
+        assert_eq!(Key::parse("x/../foo:bar"), Err(InvalidKey::UnknownPrefix("foo".into())));
+        assert_eq!(key("api:GET /v1/users").kind(), KeyKind::Logical);
+        assert_eq!(key("db:migration-slot").as_str(), "db:migration-slot");
+        assert_eq!(key("src/a:b.rs").kind(), KeyKind::Path);
+        assert!(matches!(Key::parse("api:"), Err(InvalidKey::Logical { .. })));
+        assert!(matches!(Key::parse("api: x"), Err(InvalidKey::Logical { .. })));
+    }
+
+    #[test]
+    fn keys_overlap_when_one_reaches_the_other() {
+        let table = [
+            ("src/a.rs", "src/a.rs", true),
+            ("src/a.rs", "src/b.rs", false),
+            ("src/**", "src/a.rs", true),
+            ("src/**", "src/x/y/a.rs", true),
+            ("src/**", "src", false),
+            ("src/**", "srcs/a.rs", false),
+            ("src/*", "src/a.rs", true),
+            ("src/*", "src/x/a.rs", false),
+            ("src/*", "src/*", true),
+            ("src/*", "src/**", true),
+            ("src/*", "src/x/**", false),
+            ("src/**", "src/x/*", true),
+            ("src/**", "src/x/**", true),
+            ("**", "src/x/**", true),
+            ("**", "a", true),
+            ("**", "api:GET /", false),
+            ("*", "a", true),
+            ("*", "a/b", false),
+            ("flag:billing/*", "flag:billing/new/checkout", true),
+            ("flag:billing/*", "flag:billing", false),
+            ("flag:billing/*", "flag:billings/x", false),
+            ("event:a", "event:a", true),
+        ];
+        for (one, other, expected) in table {
+            assert_eq!(key(one).overlaps(&key(other)), expected, "{one} {other}");
+            assert_eq!(key(other).overlaps(&key(one)), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn only_a_file_has_lines() {
+        let lines = Span::parse("1-2").unwrap();
+        assert!(Target::new(key("a.rs"), lines).is_ok());
+        assert!(Target::new(key("src/**"), lines).is_err());
+        assert!(Target::new(key("api:GET /"), lines).is_err());
+    }
+}

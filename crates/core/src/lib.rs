@@ -1,0 +1,26 @@
+//! The rules: who may hold what, in which order, and until when.
+//!
+//! Pure: no I/O, no clock, no async. [`State::decide`](state::State::decide) turns a command into events and an
+//! outcome; [`State::apply`](state::State::apply) folds events. Everything else in the project carries them around.
+
+mod apply;
+pub mod command;
+pub mod decide;
+pub mod event;
+pub mod history;
+mod index;
+mod journal;
+pub mod key;
+pub mod limits;
+pub mod lock;
+pub mod mode;
+pub mod outcome;
+pub mod session;
+mod snapshot;
+pub mod space;
+pub mod span;
+mod span_tree;
+pub mod state;
+pub mod text;
+pub mod time;
+pub mod waiter;

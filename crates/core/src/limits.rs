@@ -1,0 +1,50 @@
+//! Every bound in one place. What is beyond one is refused with its number, never trimmed silently.
+
+use crate::time::Millis;
+
+pub const SPACE_BYTES_MAX: usize = 1024;
+pub const KEY_BYTES_MAX: usize = 1024;
+pub const INTENTION_CHARS_MAX: usize = 500;
+pub const NAME_CHARS_MAX: usize = 128;
+pub const REQUEST_ID_CHARS_MAX: usize = 128;
+
+/// Keys in one acquisition.
+pub const SET_MAX: usize = 256;
+pub const LOCKS_MAX: usize = 2_000_000;
+pub const LOCKS_PER_SESSION_MAX: usize = 100_000;
+pub const SESSIONS_MAX: usize = 100_000;
+pub const WAITERS_MAX: usize = 10_000;
+pub const WAITERS_PER_SESSION_MAX: usize = 64;
+pub const ROOMS_MAX: usize = 10_000;
+
+pub const TTL_MIN: Millis = Millis::from_secs(1);
+pub const TTL_MAX: Millis = Millis::from_minutes(480);
+pub const TTL_DEFAULT: Millis = Millis::from_secs(30);
+pub const WAIT_MAX: Millis = Millis::from_minutes(480);
+
+pub const PRIORITY_MAX: u8 = 10;
+pub const PRIORITY_DEFAULT: u8 = 5;
+/// How long a waiter of one priority less has to wait to draw level.
+pub const PRIORITY_STEP: Millis = Millis::from_secs(10);
+
+/// How long a session counts as alive after it was last heard.
+pub const SESSION_ALIVE: Millis = Millis::from_secs(30);
+
+/// Answers that are remembered by request id.
+pub const REQUESTS_PER_SESSION_MAX: usize = 256;
+pub const REQUESTS_MAX: usize = 200_000;
+pub const REQUEST_MEMORY: Millis = Millis::from_minutes(10);
+
+/// What a session lost and may restore.
+pub const LOST_PER_SESSION_MAX: usize = 1024;
+pub const HISTORY_MAX: usize = 100_000;
+pub const HISTORY_KEPT: Millis = Millis::from_secs(7 * 24 * 3600);
+
+pub const QUOTA_LIMIT_DEFAULT: u32 = 60;
+pub const QUOTA_LIMIT_MAX: u32 = 10_000;
+pub const QUOTA_WINDOW_DEFAULT: Millis = Millis::from_secs(60);
+
+/// Conflicts that one refusal names.
+pub const CONFLICTS_SHOWN_MAX: usize = 16;
+
+pub const ROOM_BUSY_DEFAULT: Millis = Millis::from_secs(5);

@@ -1,0 +1,502 @@
+//! The fold of a ledger: what is held, wanted and remembered, and the tables behind it.
+//!
+//! Each table has one way in (`put_*`), which keeps the indexes beside it and the journal true. `apply` is total: it
+//! takes any event in any order without a panic, so that a damaged past can still be read.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::History;
+use crate::index::ConflictIndex;
+use crate::journal::{Journal, Undo};
+use crate::key::{Key, Target};
+use crate::limits::{REQUEST_MEMORY, REQUESTS_MAX, REQUESTS_PER_SESSION_MAX, SESSION_ALIVE};
+use crate::lock::{Lock, LockId, Token, WaiterId};
+use crate::mode::Mode;
+use crate::outcome::{GrantAction, Room};
+use crate::session::{AgentName, Intention, RequestId, SessionId};
+use crate::span::Span;
+use crate::time::{Millis, Stamp, Time};
+use crate::waiter::Waiter;
+
+/// What the rules of a service are set to. Decisions read them; folding events does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Grants of one session within the window; zero: no limit.
+    pub quota_limit: u32,
+    pub quota_window: Millis,
+    pub history_kept: Millis,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        use crate::limits::{HISTORY_KEPT, QUOTA_LIMIT_DEFAULT, QUOTA_WINDOW_DEFAULT};
+        Rules {
+            quota_limit: QUOTA_LIMIT_DEFAULT,
+            quota_window: QUOTA_WINDOW_DEFAULT,
+            history_kept: HISTORY_KEPT,
+        }
+    }
+}
+
+/// All that one ledger says.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) counters: Counters,
+    locks: HashMap<LockId, Arc<Lock>>,
+    held: ConflictIndex,
+    expiries: BTreeSet<(Time, LockId)>,
+    sessions: HashMap<SessionId, SessionEntry>,
+    waiters: HashMap<WaiterId, Arc<Waiter>>,
+    wanted: ConflictIndex,
+    waiter_checks: BTreeSet<(Time, WaiterId)>,
+    rooms: BTreeMap<Key, Room>,
+    room_index: ConflictIndex,
+    room_ends: BTreeSet<(Time, Key)>,
+    room_keys: HashMap<u64, Key>,
+    requests: BTreeMap<u64, Arc<Remembered>>,
+    request_numbers: HashMap<(SessionId, RequestId), u64>,
+    pub(crate) history: History,
+    pub(crate) journal: Journal,
+}
+
+/// Numbers that only rise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    pub(crate) salt: u64,
+    pub(crate) stamp: Stamp,
+    pub(crate) last_token: Token,
+    pub(crate) locks_made: u64,
+    pub(crate) waiters_made: u64,
+    pub(crate) rooms_made: u64,
+    pub(crate) requests_made: u64,
+}
+
+/// What is recorded of a session, and what follows from the other tables.
+#[derive(Debug)]
+pub(crate) struct SessionEntry {
+    pub(crate) record: Session,
+    pub(crate) quota: VecDeque<Time>,
+    /// What it lost and may restore.
+    pub(crate) lost: BTreeMap<Target, Arc<Loss>>,
+    // From here on derived.
+    pub(crate) locks: BTreeMap<Target, LockId>,
+    pub(crate) waiters: BTreeSet<WaiterId>,
+    pub(crate) requests: VecDeque<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    pub id: SessionId,
+    pub agent: AgentName,
+    pub agent_type: Option<AgentName>,
+    pub opened: Time,
+    pub seen: Time,
+}
+
+impl Session {
+    pub fn is_alive(&self, now: Time) -> bool {
+        now < self.seen.plus(SESSION_ALIVE)
+    }
+}
+
+/// A lock that went without being given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    pub lock: LockId,
+    pub mode: Mode,
+    pub intention: Intention,
+    pub ttl: Millis,
+    pub at: Time,
+    /// An operator took it away: known as lost, but not restored.
+    pub forced: bool,
+}
+
+/// An answer that changed something, to be given again for the same request id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    pub(crate) session: SessionId,
+    pub(crate) request: RequestId,
+    pub(crate) digest: u64,
+    pub(crate) at: Time,
+    pub(crate) answer: Kept,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kept {
+    Granted { action: GrantAction, locks: Vec<Arc<Lock>> },
+    Released { locks: Vec<Arc<Lock>> },
+    ForceReleased { locks: Vec<Arc<Lock>> },
+}
+
+impl State {
+    /// An empty ledger's state. The salt makes lock ids of different spaces differ.
+    pub fn new(salt: u64) -> State {
+        State {
+            counters: Counters { salt, ..Counters::default() },
+            locks: HashMap::new(),
+            held: ConflictIndex::default(),
+            expiries: BTreeSet::new(),
+            sessions: HashMap::new(),
+            waiters: HashMap::new(),
+            wanted: ConflictIndex::default(),
+            waiter_checks: BTreeSet::new(),
+            rooms: BTreeMap::new(),
+            room_index: ConflictIndex::default(),
+            room_ends: BTreeSet::new(),
+            room_keys: HashMap::new(),
+            requests: BTreeMap::new(),
+            request_numbers: HashMap::new(),
+            history: History::default(),
+            journal: Journal::default(),
+        }
+    }
+
+    // What can be asked.
+
+    pub fn lock(&self, id: LockId) -> Option<&Arc<Lock>> {
+        self.locks.get(&id)
+    }
+
+    pub fn lock_count(&self) -> usize {
+        self.locks.len()
+    }
+
+    pub fn waiter_count(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Every lock, in no order.
+    pub fn locks(&self) -> impl Iterator<Item = &Arc<Lock>> {
+        self.locks.values()
+    }
+
+    /// Everybody in the queue, in no order.
+    pub fn waiters(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        self.waiters.values()
+    }
+
+    pub fn waiter(&self, id: WaiterId) -> Option<&Arc<Waiter>> {
+        self.waiters.get(&id)
+    }
+
+    pub fn rooms(&self) -> impl Iterator<Item = &Room> {
+        self.rooms.values()
+    }
+
+    pub fn room(&self, key: &Key) -> Option<&Room> {
+        self.rooms.get(key)
+    }
+
+    /// Every session, in no order.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values().map(|entry| &entry.record)
+    }
+
+    pub fn session(&self, id: &SessionId) -> Option<&Session> {
+        self.sessions.get(id).map(|entry| &entry.record)
+    }
+
+    /// The ids of a session's locks, in the order of their targets.
+    pub fn locks_of(&self, session: &SessionId) -> impl Iterator<Item = LockId> {
+        self.sessions.get(session).into_iter().flat_map(|entry| entry.locks.values().copied())
+    }
+
+    /// The session's locks on exactly this key.
+    pub(crate) fn own_on_key(&self, session: &SessionId, key: &Key) -> impl Iterator<Item = &Arc<Lock>> {
+        let first = Target { key: key.clone(), span: Span::FIRST };
+        let entry = self.sessions.get(session);
+        let behind = entry.into_iter().flat_map(move |entry| entry.locks.range(first.clone()..));
+        behind.take_while(move |(target, _)| target.key == *key).map(|(_, id)| &self.locks[id])
+    }
+
+    pub fn lost_of(&self, session: &SessionId) -> impl Iterator<Item = (&Target, &Arc<Loss>)> {
+        self.sessions.get(session).into_iter().flat_map(|entry| entry.lost.iter())
+    }
+
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The stamp of the last event.
+    pub fn stamp(&self) -> Stamp {
+        self.counters.stamp
+    }
+
+    /// When time alone will change something: a lock expires, a wait is over, a room is left.
+    pub fn next_wake(&self) -> Option<Time> {
+        let times = [
+            self.expiries.first().map(|(time, _)| *time),
+            self.waiter_checks.first().map(|(time, _)| *time),
+            self.room_ends.first().map(|(time, _)| *time),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    // What the rules look up.
+
+    pub(crate) fn entry(&self, session: &SessionId) -> Option<&SessionEntry> {
+        self.sessions.get(session)
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &SessionEntry> {
+        self.sessions.values()
+    }
+
+    pub(crate) fn numbered_requests(&self) -> impl Iterator<Item = (u64, &Arc<Remembered>)> {
+        self.requests.iter().map(|(number, remembered)| (*number, remembered))
+    }
+
+    /// Locks of other sessions that conflict, until told to stop.
+    pub(crate) fn held_against(
+        &self,
+        session: &SessionId,
+        target: &Target,
+        mode: Mode,
+        mut visit: impl FnMut(&Arc<Lock>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.held.conflicting(target, mode, |raw| {
+            let lock = &self.locks[&LockId::from_raw(raw)];
+            if lock.session == *session { ControlFlow::Continue(()) } else { visit(lock) }
+        })
+    }
+
+    /// Whether a lock that the session holds already reaches all of the target, in a mode as strong.
+    pub(crate) fn covered_by_own(&self, session: &SessionId, target: &Target, mode: Mode) -> bool {
+        let mut own = self.own_on_key(session, &target.key);
+        own.any(|lock| {
+            let reaches = lock.target.span.intersection(target.span) == Some(target.span);
+            reaches && (lock.mode == Mode::Exclusive || mode == Mode::Shared)
+        })
+    }
+
+    /// Waiters of whatever session that conflict, until told to stop.
+    pub(crate) fn waiting_for(
+        &self,
+        target: &Target,
+        mode: Mode,
+        mut visit: impl FnMut(&Arc<Waiter>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.wanted.conflicting(target, mode, |raw| visit(&self.waiters[&WaiterId(raw)]))
+    }
+
+    /// Rooms that others keep busy, until told to stop.
+    pub(crate) fn rooms_against(
+        &self,
+        session: &SessionId,
+        target: &Target,
+        mut visit: impl FnMut(&Room) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if self.rooms.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        self.room_index.conflicting(target, Mode::Exclusive, |number| {
+            let room = &self.rooms[&self.room_keys[&number]];
+            if room.session == *session { ControlFlow::Continue(()) } else { visit(room) }
+        })
+    }
+
+    pub(crate) fn overdue_locks(&self, now: Time) -> Vec<LockId> {
+        self.expiries.iter().take_while(|(expires, _)| *expires <= now).map(|(_, id)| *id).collect()
+    }
+
+    pub(crate) fn overdue_waiters(&self, now: Time) -> Vec<WaiterId> {
+        self.waiter_checks.iter().take_while(|(check, _)| *check <= now).map(|(_, id)| *id).collect()
+    }
+
+    pub(crate) fn overdue_rooms(&self, now: Time) -> Vec<Key> {
+        self.room_ends.iter().take_while(|(until, _)| *until <= now).map(|(_, key)| key.clone()).collect()
+    }
+
+    pub(crate) fn remembered(&self, session: &SessionId, request: &RequestId, now: Time) -> Option<&Arc<Remembered>> {
+        let number = self.request_numbers.get(&(session.clone(), request.clone()))?;
+        let remembered = &self.requests[number];
+        (now < remembered.at.plus(REQUEST_MEMORY)).then_some(remembered)
+    }
+
+    // The tables, each with one way in.
+
+    pub(crate) fn put_lock(&mut self, id: LockId, new: Option<Arc<Lock>>) {
+        let old = match &new {
+            Some(lock) => self.locks.insert(id, lock.clone()),
+            None => self.locks.remove(&id),
+        };
+        // A renewal moves only the expiry: the place in the index stays.
+        let same_place = match (&old, &new) {
+            (Some(old), Some(new)) => old.target == new.target && old.mode == new.mode && old.session == new.session,
+            (None, _) | (_, None) => false,
+        };
+        if let Some(old) = &old {
+            self.expiries.remove(&(old.expires, id));
+            if !same_place {
+                self.held.remove(&old.target, old.mode, id.raw());
+                if let Some(entry) = self.sessions.get_mut(&old.session)
+                    && entry.locks.get(&old.target) == Some(&id)
+                {
+                    entry.locks.remove(&old.target);
+                }
+            }
+        }
+        if let Some(new) = &new {
+            self.expiries.insert((new.expires, id));
+            if !same_place {
+                self.held.insert(&new.target, new.mode, id.raw());
+                if let Some(entry) = self.sessions.get_mut(&new.session) {
+                    entry.locks.insert(new.target.clone(), id);
+                }
+            }
+        }
+        self.journal.note(|| Undo::Lock(id, old));
+    }
+
+    pub(crate) fn put_waiter(&mut self, id: WaiterId, new: Option<Arc<Waiter>>) {
+        let old = match &new {
+            Some(waiter) => self.waiters.insert(id, waiter.clone()),
+            None => self.waiters.remove(&id),
+        };
+        if let Some(old) = &old {
+            self.waiter_checks.remove(&(old.check_at(), id));
+        }
+        if let (Some(old), None) = (&old, &new) {
+            for want in &old.asked.wants {
+                self.wanted.remove(&want.target, want.mode, id.0);
+            }
+            if let Some(entry) = self.sessions.get_mut(&old.asked.session) {
+                entry.waiters.remove(&id);
+            }
+        }
+        if let Some(new) = &new {
+            self.waiter_checks.insert((new.check_at(), id));
+        }
+        if let (None, Some(new)) = (&old, &new) {
+            for want in &new.asked.wants {
+                self.wanted.insert(&want.target, want.mode, id.0);
+            }
+            if let Some(entry) = self.sessions.get_mut(&new.asked.session) {
+                entry.waiters.insert(id);
+            }
+        }
+        self.journal.note(|| Undo::Waiter(id, old));
+    }
+
+    pub(crate) fn put_room(&mut self, key: &Key, new: Option<Room>) {
+        let target = Target { key: key.clone(), span: Span::WHOLE };
+        let old = self.rooms.remove(key);
+        if let Some(old) = &old {
+            self.room_index.remove(&target, Mode::Exclusive, old.number);
+            self.room_keys.remove(&old.number);
+            self.room_ends.remove(&(old.until, key.clone()));
+        }
+        if let Some(new) = new {
+            self.room_index.insert(&target, Mode::Exclusive, new.number);
+            self.room_keys.insert(new.number, key.clone());
+            self.room_ends.insert((new.until, key.clone()));
+            self.rooms.insert(key.clone(), new);
+        }
+        self.journal.note(|| Undo::Room(key.clone(), old));
+    }
+
+    /// Changes what is recorded of a session; makes the session if there is none.
+    pub(crate) fn put_session(&mut self, new: Session) {
+        let id = new.id.clone();
+        let old = match self.sessions.get_mut(&id) {
+            Some(entry) => Some(std::mem::replace(&mut entry.record, new)),
+            None => {
+                self.sessions.insert(id.clone(), SessionEntry::new(new));
+                None
+            }
+        };
+        self.journal.note(|| Undo::Session(id, old));
+    }
+
+    /// Removes a session that has no locks, waiters or remembered requests any more.
+    pub(crate) fn drop_session(&mut self, id: &SessionId) {
+        let Some(entry) = self.sessions.remove(id) else { return };
+        assert!(entry.locks.is_empty() && entry.waiters.is_empty() && entry.requests.is_empty(), "an empty session");
+        self.journal.note(|| Undo::Dropped(Box::new(entry)));
+    }
+
+    pub(crate) fn restore_entry(&mut self, entry: SessionEntry) {
+        self.sessions.insert(entry.record.id.clone(), entry);
+    }
+
+    pub(crate) fn forget_session(&mut self, id: &SessionId) {
+        self.sessions.remove(id);
+    }
+
+    pub(crate) fn put_quota(&mut self, session: &SessionId, new: VecDeque<Time>) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let old = std::mem::replace(&mut entry.quota, new);
+        self.journal.note(|| Undo::Quota(session.clone(), old));
+    }
+
+    pub(crate) fn put_loss(&mut self, session: &SessionId, target: &Target, new: Option<Arc<Loss>>) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let old = match new {
+            Some(loss) => entry.lost.insert(target.clone(), loss),
+            None => entry.lost.remove(target),
+        };
+        self.journal.note(|| Undo::Loss(session.clone(), target.clone(), old));
+    }
+
+    pub(crate) fn put_request(&mut self, number: u64, new: Option<Arc<Remembered>>) {
+        let old = match &new {
+            Some(remembered) => self.requests.insert(number, remembered.clone()),
+            None => self.requests.remove(&number),
+        };
+        if let Some(old) = &old {
+            let name = (old.session.clone(), old.request.clone());
+            if self.request_numbers.get(&name) == Some(&number) {
+                self.request_numbers.remove(&name);
+            }
+            if let Some(entry) = self.sessions.get_mut(&old.session) {
+                entry.requests.retain(|kept| *kept != number);
+            }
+        }
+        if let Some(new) = &new {
+            self.request_numbers.insert((new.session.clone(), new.request.clone()), number);
+            if let Some(entry) = self.sessions.get_mut(&new.session) {
+                let place = entry.requests.partition_point(|kept| *kept < number);
+                entry.requests.insert(place, number);
+            }
+        }
+        self.journal.note(|| Undo::Request(number, old));
+    }
+
+    /// Remembers an answer, and forgets those that are too old or too many.
+    pub(crate) fn remember(&mut self, remembered: Remembered) {
+        let (session, now) = (remembered.session.clone(), remembered.at);
+        self.counters.requests_made += 1;
+        self.put_request(self.counters.requests_made, Some(Arc::new(remembered)));
+        while let Some((&number, oldest)) = self.requests.first_key_value() {
+            if self.requests.len() <= REQUESTS_MAX && now < oldest.at.plus(REQUEST_MEMORY) {
+                break;
+            }
+            self.put_request(number, None);
+        }
+        let entry = &self.sessions[&session];
+        if entry.requests.len() > REQUESTS_PER_SESSION_MAX {
+            self.put_request(entry.requests[0], None);
+        }
+    }
+}
+
+impl SessionEntry {
+    pub(crate) fn new(record: Session) -> SessionEntry {
+        SessionEntry {
+            record,
+            quota: VecDeque::new(),
+            lost: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            waiters: BTreeSet::new(),
+            requests: VecDeque::new(),
+        }
+    }
+}

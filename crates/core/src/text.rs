@@ -1,0 +1,33 @@
+//! Text from strangers, made harmless before it is stored or shown.
+
+/// Whether a character may steer a terminal or hide what a text says: controls, bidi and zero-width marks.
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// One line of printable text: every run of white space and unprintable characters becomes one space.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for word in text.split(|c: char| c.is_whitespace() || is_unprintable(c)).filter(|word| !word.is_empty()) {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_escapes_and_bidi_marks_become_spaces() {
+        assert_eq!(one_line("\x1b[31mred\x1b[0m\n\tnext\u{202e}evil"), "[31mred [0m next evil");
+        assert_eq!(one_line("  plain  text "), "plain text");
+        assert_eq!(one_line("\u{0}\u{7f}"), "");
+    }
+}

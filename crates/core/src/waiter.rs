@@ -1,0 +1,53 @@
+//! Somebody in the queue.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Enqueued;
+use crate::limits::{PRIORITY_MAX, PRIORITY_STEP, SESSION_ALIVE};
+use crate::lock::WaiterId;
+use crate::time::{Millis, Time};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    pub asked: Enqueued,
+    pub queued: Time,
+    /// When it or its session was last heard.
+    pub seen: Time,
+}
+
+/// The order of the queue: the smaller comes first.
+///
+/// Priority is a head start in time. Everybody ages at the same pace, so the order of two waiters never changes, and
+/// nobody starves: whoever comes later than the head start is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(Time, u64);
+
+impl Rank {
+    pub fn new(queued: Time, priority: u8, id: WaiterId) -> Rank {
+        let handicap = u64::from(PRIORITY_MAX.saturating_sub(priority)) * PRIORITY_STEP.0;
+        Rank(queued.plus(Millis(handicap)), id.0)
+    }
+}
+
+impl Waiter {
+    pub fn id(&self) -> WaiterId {
+        self.asked.waiter
+    }
+
+    pub fn rank(&self) -> Rank {
+        Rank::new(self.queued, self.asked.priority, self.asked.waiter)
+    }
+
+    pub fn deadline(&self) -> Time {
+        self.queued.plus(self.asked.wait)
+    }
+
+    pub fn is_alive(&self, now: Time) -> bool {
+        now < self.seen.plus(SESSION_ALIVE)
+    }
+
+    /// When somebody should look at it: its wait is over, or nobody was heard for too long.
+    pub(crate) fn check_at(&self) -> Time {
+        self.deadline().min(self.seen.plus(SESSION_ALIVE))
+    }
+}

@@ -1,0 +1,181 @@
+//! The audit log: one JSON object a line for each request and refusal. A file, not a fold.
+//!
+//! Written by a thread of its own, so that a slow disk holds up nobody. What can't be written is counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Metrics;
+
+/// A file that has grown this large is put aside as `audit.jsonl.1`, and the one before is gone.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+const QUEUE_MAX: usize = 65_536;
+/// How much of the end of the files a reader looks through.
+const READ_BYTES_MAX: u64 = 16 << 20;
+
+/// One request and what came of it. The names are those that services around it already log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Line {
+    pub time: String,
+    pub space: String,
+    pub action: String,
+    pub outcome: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub intention: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub request_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub span_id: Option<String>,
+}
+
+/// Where audit lines go.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    lines: Option<SyncSender<Line>>,
+    path: PathBuf,
+    metrics: Arc<Metrics>,
+}
+
+impl Audit {
+    /// Appends to `audit.jsonl` in a directory.
+    pub fn open(directory: &Path, metrics: Arc<Metrics>) -> std::io::Result<Audit> {
+        let path = directory.join("audit.jsonl");
+        let file = open_file(&path)?;
+        let (lines, queue) = sync_channel(QUEUE_MAX);
+        let writer = Writer { file, path: path.clone(), metrics: metrics.clone() };
+        std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&queue))?;
+        Ok(Audit { lines: Some(lines), path, metrics })
+    }
+
+    /// Keeps nothing.
+    pub fn none(metrics: Arc<Metrics>) -> Audit {
+        Audit { lines: None, path: PathBuf::new(), metrics }
+    }
+
+    pub fn write(&self, line: Line) {
+        let Some(lines) = &self.lines else { return };
+        match lines.try_send(line) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.audit_dropped(),
+        }
+    }
+
+    /// The last lines that `keep` wants, newest first. Reads files: not for an async task.
+    pub fn last(&self, most: usize, keep: impl Fn(&Line) -> bool) -> std::io::Result<Vec<Line>> {
+        let mut found = Vec::new();
+        if self.lines.is_none() {
+            return Ok(found);
+        }
+        for path in [self.path.clone(), rotated(&self.path)] {
+            let mut lines: Vec<Line> = match File::open(&path) {
+                Ok(file) => end_of(file)?,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            lines.reverse();
+            found.extend(lines.into_iter().filter(|line| keep(line)).take(most - found.len()));
+            if found.len() >= most {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn open_file(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn rotated(path: &Path) -> PathBuf {
+    path.with_extension("jsonl.1")
+}
+
+/// The readable lines at the end of a file. A torn one is passed over.
+fn end_of(mut file: File) -> std::io::Result<Vec<Line>> {
+    let length = file.metadata()?.len();
+    let start = length.saturating_sub(READ_BYTES_MAX);
+    file.seek(SeekFrom::Start(start))?;
+    let mut reader = BufReader::new(file.take(READ_BYTES_MAX));
+    if start > 0 {
+        reader.read_until(b'\n', &mut Vec::new())?;
+    }
+    let mut lines = Vec::new();
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        lines.extend(serde_json::from_slice::<Line>(&line));
+        line.clear();
+    }
+    Ok(lines)
+}
+
+struct Writer {
+    file: File,
+    path: PathBuf,
+    metrics: Arc<Metrics>,
+}
+
+impl Writer {
+    fn run(mut self, queue: &Receiver<Line>) {
+        let mut buffer = Vec::with_capacity(1 << 16);
+        let mut count = 0;
+        loop {
+            // Lines are written together, and soon: whoever looks sees what just happened.
+            let wait = if buffer.is_empty() { Duration::from_secs(3600) } else { Duration::from_millis(2) };
+            match queue.recv_timeout(wait) {
+                Ok(line) => {
+                    serde_json::to_writer(&mut buffer, &line).expect("writing to memory");
+                    buffer.push(b'\n');
+                    count += 1;
+                    if buffer.len() < 1 << 16 {
+                        continue;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.flush(&mut buffer, &mut count);
+                    return;
+                }
+            }
+            self.flush(&mut buffer, &mut count);
+        }
+    }
+
+    fn flush(&mut self, buffer: &mut Vec<u8>, count: &mut u64) {
+        if buffer.is_empty() {
+            return;
+        }
+        let written = self.rotate_if_large().and_then(|()| self.file.write_all(buffer));
+        if let Err(error) = written {
+            tracing::warn!(%error, lines = *count, "audit lines could not be written");
+            (0..*count).for_each(|_| self.metrics.audit_dropped());
+        }
+        buffer.clear();
+        *count = 0;
+    }
+
+    fn rotate_if_large(&mut self) -> std::io::Result<()> {
+        if self.file.metadata()?.len() >= FILE_BYTES_MAX {
+            std::fs::rename(&self.path, rotated(&self.path))?;
+            self.file = open_file(&self.path)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,16 @@
+//! The one loop between the rules and an engine: decide a batch, append once, answer all.
+//!
+//! Knows no protocol: commands come in as values and answers go out as values.
+
+pub mod audit;
+mod beats;
+pub mod desk;
+mod keeper;
+pub mod metrics;
+mod payload;
+mod refusals;
+pub mod settings;
+pub mod trace;
+
+pub use keeper::{Failure, Keeper};
+pub use payload::PayloadError;

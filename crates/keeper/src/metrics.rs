@@ -1,0 +1,128 @@
+//! Counters and times for Prometheus.
+
+use std::time::Duration;
+
+use lockkeeper_core::space::Space;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SpaceLabel {
+    space: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+/// All that is measured, and the registry that writes it out.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<OperationLabel, Histogram>,
+    contention: Family<ReasonLabel, Counter>,
+    appends: Counter,
+    append_seconds: Histogram,
+    append_retries: Counter,
+    batch_commands: Histogram,
+    locks: Family<SpaceLabel, Gauge>,
+    waiters: Family<SpaceLabel, Gauge>,
+    sessions: Family<SpaceLabel, Gauge>,
+    audit_dropped: Counter,
+}
+
+/// From 100 µs to 10 s.
+const SECONDS: [f64; 14] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
+
+fn seconds() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("lockkeeper"),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(seconds),
+            contention: Family::default(),
+            appends: Counter::default(),
+            append_seconds: seconds(),
+            append_retries: Counter::default(),
+            batch_commands: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]),
+            locks: Family::default(),
+            waiters: Family::default(),
+            sessions: Family::default(),
+            audit_dropped: Counter::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("requests", "Requests by operation and outcome", metrics.requests.clone());
+        registry.register("request_seconds", "Time from request to answer", metrics.request_seconds.clone());
+        registry.register("contention", "Refused acquisitions by reason", metrics.contention.clone());
+        registry.register("appends", "Batches recorded", metrics.appends.clone());
+        registry.register("append_seconds", "Time of one append", metrics.append_seconds.clone());
+        registry.register("append_retries", "Batches decided again because the ledger moved", metrics.append_retries.clone());
+        registry.register("batch_commands", "Commands in one batch", metrics.batch_commands.clone());
+        registry.register("locks", "Locks that are held", metrics.locks.clone());
+        registry.register("waiters", "Acquisitions that wait", metrics.waiters.clone());
+        registry.register("sessions", "Sessions that are known", metrics.sessions.clone());
+        registry.register("audit_dropped", "Audit lines that could not be written", metrics.audit_dropped.clone());
+        metrics
+    }
+
+    /// The text that Prometheus reads.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).expect("writing to a string");
+        text
+    }
+
+    pub fn request(&self, operation: &'static str, outcome: &'static str, took: Duration) {
+        self.requests.get_or_create(&RequestLabels { operation, outcome }).inc();
+        self.request_seconds.get_or_create(&OperationLabel { operation }).observe(took.as_secs_f64());
+    }
+
+    pub fn contended(&self, reason: &'static str) {
+        self.contention.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    pub(crate) fn audit_dropped(&self) {
+        self.audit_dropped.inc();
+    }
+
+    pub(crate) fn appended(&self, commands: usize, took: Duration, tries: u32) {
+        self.appends.inc();
+        self.append_seconds.observe(took.as_secs_f64());
+        self.append_retries.inc_by(u64::from(tries - 1));
+        self.batch_commands.observe(commands as f64);
+    }
+
+    pub(crate) fn counts(&self, space: &Space, locks: usize, waiters: usize, sessions: usize) {
+        let label = SpaceLabel { space: space.to_string() };
+        self.locks.get_or_create(&label).set(locks as i64);
+        self.waiters.get_or_create(&label).set(waiters as i64);
+        self.sessions.get_or_create(&label).set(sessions as i64);
+    }
+}

@@ -1,0 +1,341 @@
+//! HTTP: routes from the table of operations, behind checks of host, origin, credential, type and size.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use futures_util::Stream;
+use http_body_util::{BodyExt, Limited};
+use lockkeeper_keeper::trace::TraceParent;
+use lockkeeper_wire::operation::{Method, Operation};
+use lockkeeper_wire::request::{AttachRequest, EventsRequest};
+use lockkeeper_wire::word::Word;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+
+use crate::auth::Credentials;
+use crate::mcp::{InProcess, Tools};
+use crate::refusal::No;
+use crate::service::{self, Caller, Input, Reply, Service};
+use crate::stream::{Attached, Events};
+use crate::view;
+
+/// The largest body that is read.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// How long a client may take to send its body.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+struct Doors {
+    service: Arc<Service>,
+    credentials: Credentials,
+    /// Names besides addresses and `localhost` that a request may be for.
+    hosts: Arc<[String]>,
+}
+
+/// All routes of a service.
+pub(crate) fn router(service: Arc<Service>, credentials: Credentials, hosts: Vec<String>) -> Router {
+    let doors = Doors { service: service.clone(), credentials, hosts: hosts.into() };
+    let mut router = Router::new();
+    for operation in Operation::ALL {
+        let row = operation.row();
+        let path = format!("/{}", row.name);
+        router = match (operation, row.method) {
+            (Operation::Events, _) => router.route(&path, get(events)),
+            (Operation::AttachSession, _) => router.route(&path, post(attach)),
+            (Operation::KeyStatus, _) => router.route("/locks/status/{*key}", get(key_status)),
+            (_, Method::Get) => {
+                router.route(&path, get(move |doors, caller, request| answer(operation, doors, caller, request)))
+            }
+            (_, Method::Post) => {
+                router.route(&path, post(move |doors, caller, request| answer(operation, doors, caller, request)))
+            }
+        };
+    }
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .disable_allowed_hosts()
+        .with_max_request_body_bytes(BODY_BYTES_MAX)
+        .with_cancellation_token(service.stopping.child_token());
+    let tools = service.clone();
+    let mcp = StreamableHttpService::new(
+        move || Ok(Tools::new(InProcess::new(tools.clone()), false)),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    );
+    router
+        .route("/locks/{*key}", delete(force_release))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/openapi.json", get(async || axum::Json(crate::openapi::document())))
+        .nest_service("/mcp", mcp)
+        .fallback(async || answer_no(&No::new(Word::NotFound, "There is no such route.").hint("see /openapi.json")))
+        .method_not_allowed_fallback(async || {
+            let mut response = answer_no(&No::new(Word::Malformed, "This route takes another method; see /openapi.json."));
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            response
+        })
+        .layer(middleware::from_fn_with_state(doors.clone(), guard))
+        .with_state(doors)
+}
+
+type DoorsState = State<Doors>;
+type KnownCaller = axum::Extension<Caller>;
+
+/// Before anything else: for whom the request is, where it comes from, and who sends it.
+async fn guard(State(doors): DoorsState, mut request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if let Err(no) = check_host(headers, &doors.hosts).and_then(|()| check_origin(headers)) {
+        return answer_no(&no);
+    }
+    let trace = text(headers, "traceparent").and_then(TraceParent::parse);
+    let mut caller = match secret(headers) {
+        None => Caller::default(),
+        Some(secret) => match doors.credentials.caller(secret) {
+            Some(caller) => caller,
+            None => return answer_no(&No::new(Word::Unauthorized, "That credential opens nothing here.")),
+        },
+    };
+    caller.trace = trace;
+    if !caller.known && needs_credential(request.uri().path()) {
+        return answer_no(
+            &No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
+                .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"),
+        );
+    }
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+/// Everything but what tells nothing, and who holds one key.
+fn needs_credential(path: &str) -> bool {
+    !(matches!(path, "/healthz" | "/openapi.json") || path.starts_with("/locks/status/"))
+}
+
+/// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't.
+fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
+    let host = text(headers, header::HOST.as_str()).unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let known = name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok()
+        || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
+    if known { Ok(()) } else { Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host.")) }
+}
+
+/// A browser says where a request comes from: only the service's own pages may ask.
+fn check_origin(headers: &HeaderMap) -> Result<(), No> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let host = text(headers, header::HOST.as_str()).unwrap_or_default();
+    let own = origin.to_str().is_ok_and(|origin| {
+        origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
+    });
+    if own { Ok(()) } else { Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask.")) }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// The credential: a bearer first, then the older header.
+fn secret(headers: &HeaderMap) -> Option<&str> {
+    let bearer = text(headers, header::AUTHORIZATION.as_str()).map(|value| {
+        value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map_or("", |(_, secret)| secret.trim())
+    });
+    bearer.or_else(|| text(headers, "x-api-key"))
+}
+
+async fn answer(
+    operation: Operation,
+    State(doors): DoorsState,
+    axum::Extension(caller): KnownCaller,
+    request: Request,
+) -> Response {
+    if operation.row().method == Method::Get {
+        return respond(doors.service.call(operation, Input::Query(request.uri()), &caller).await);
+    }
+    match body_of(request).await {
+        Ok(body) => respond(doors.service.call(operation, Input::Json(&body), &caller).await),
+        Err(no) => answer_no(&no),
+    }
+}
+
+/// Reads a JSON body, within its bounds of size and time.
+async fn body_of(request: Request) -> Result<Bytes, No> {
+    let kind = text(request.headers(), header::CONTENT_TYPE.as_str()).unwrap_or_default();
+    // A form of another site can send text/plain without asking; it can't send this.
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        return Err(No::new(Word::WrongType, "A body is JSON: Content-Type: application/json."));
+    }
+    let too_large = || No::new(Word::TooLarge, format!("A body has at most {BODY_BYTES_MAX} bytes."));
+    let announced = text(request.headers(), header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    let collected = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    match tokio::time::timeout(BODY_TIME_MAX, collected).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(No::new(Word::Malformed, format!("The body can't be read: {error}."))),
+        Err(_) => Err(No::new(Word::Malformed, "The body took too long to come.")),
+    }
+}
+
+async fn key_status(
+    State(doors): DoorsState,
+    axum::Extension(caller): KnownCaller,
+    Path(key): Path<String>,
+    axum::extract::RawQuery(query): axum::extract::RawQuery,
+) -> Response {
+    let space = query.as_deref().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("space=")));
+    let space = space.map(percent_decoded);
+    let body = serde_json::json!({ "file_path": key, "space": space }).to_string();
+    respond(doors.service.call(Operation::KeyStatus, Input::Json(body.as_bytes()), &caller).await)
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let hex = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match (byte, hex(0), hex(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            (b'+', _, _) => bytes.push(b' '),
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `DELETE /locks/{key}` takes a lock away, as existing clients ask for it.
+async fn force_release(
+    State(doors): DoorsState,
+    axum::Extension(caller): KnownCaller,
+    Path(key): Path<String>,
+    request: Request,
+) -> Response {
+    let agent = text(request.headers(), "x-agent-id").unwrap_or("operator");
+    let reason = text(request.headers(), "x-reason").unwrap_or("DELETE over HTTP");
+    let body = serde_json::json!({ "file_path": key, "agent_id": agent, "reason": reason }).to_string();
+    respond(doors.service.call(Operation::ForceRelease, Input::Json(body.as_bytes()), &caller).await)
+}
+
+async fn metrics(State(doors): DoorsState) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], doors.service.metrics.encode()).into_response()
+}
+
+async fn events(State(doors): DoorsState, axum::Extension(caller): KnownCaller, request: Request) -> Response {
+    if let Err(no) = service::permitted(Operation::Events, &caller) {
+        return answer_no(&no);
+    }
+    let mut body: EventsRequest = match service::parse(Input::Query(request.uri())) {
+        Ok(body) => body,
+        Err(no) => return answer_no(&no),
+    };
+    if let Some(last) = text(request.headers(), "last-event-id") {
+        body.after = Some(last.to_owned());
+    }
+    match Events::open(&doors.service, &body).await {
+        Ok(events) => sse(follow(events, doors.service)),
+        Err(no) => answer_no(&no),
+    }
+}
+
+fn follow(events: Events, service: Arc<Service>) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    futures_util::stream::unfold(Some((events, service)), async |place| {
+        let (mut events, service) = place?;
+        let next = tokio::select! {
+            next = events.next() => next,
+            () = service.stopping.cancelled() => return None,
+        };
+        Some(match next {
+            Ok(entry) => {
+                let view = view::event(events.epoch(), &entry);
+                let event = Event::default().id(view.id.clone()).event(view.action.clone()).json_data(&view);
+                (Ok(event.unwrap_or_default()), Some((events, service)))
+            }
+            Err(no) => (Ok(Event::default().event("error").json_data(&*no.body).unwrap_or_default()), None),
+        })
+    })
+}
+
+async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, request: Request) -> Response {
+    let opened = match body_of(request).await {
+        Ok(body) => match service::parse::<AttachRequest>(Input::Json(&body)) {
+            Ok(request) => Attached::open(&doors.service, &request, &caller).await,
+            Err(no) => Err(no),
+        },
+        Err(no) => Err(no),
+    };
+    match opened {
+        Ok(attached) => sse(losses(attached, doors.service)),
+        Err(no) => answer_no(&no),
+    }
+}
+
+/// Losses until the connection ends; then, whichever way it ends, what is bound to it is released.
+fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    let bound = ReleaseOnDrop { binding: Some(attached.binding()), service: service.clone() };
+    futures_util::stream::unfold((attached, service, bound, true), async |(mut attached, service, bound, first)| {
+        if first {
+            let event = Event::default().event("attached").data("{}");
+            return Some((Ok(event), (attached, service, bound, false)));
+        }
+        let next = tokio::select! {
+            next = attached.next_loss() => next.ok()?,
+            () = service.stopping.cancelled() => return None,
+        };
+        let event = Event::default().id(next.id.clone()).event(next.action.clone()).json_data(&next).unwrap_or_default();
+        Some((Ok(event), (attached, service, bound, false)))
+    })
+}
+
+struct ReleaseOnDrop {
+    binding: Option<crate::stream::Binding>,
+    service: Arc<Service>,
+}
+
+impl Drop for ReleaseOnDrop {
+    fn drop(&mut self) {
+        if let Some(binding) = self.binding.take() {
+            let service = self.service.clone();
+            tokio::spawn(async move { binding.release(&service).await });
+        }
+    }
+}
+
+fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))).into_response()
+}
+
+fn respond(reply: Reply) -> Response {
+    let mut response = Response::new(Body::from(reply.body));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(seconds) = reply.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+fn answer_no(no: &No) -> Response {
+    respond(service::reply(Err(no.clone()), None))
+}

@@ -1,0 +1,17 @@
+//! The doors of a service: a private socket, HTTP and MCP, all of which lead to one [`service::Service`].
+
+pub mod auth;
+mod door;
+mod http;
+pub mod mcp;
+mod mcp_text;
+mod openapi;
+mod refusal;
+pub mod serve;
+pub mod service;
+mod socket;
+mod spaces;
+mod stream;
+mod view;
+
+pub use openapi::document as openapi_document;

@@ -1,0 +1,242 @@
+//! Refusals in words: what happened, who holds it, and the next command. Written once, for every door.
+
+use lockkeeper_core::key::{InvalidKey, Target};
+use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, NotFound, Refusal};
+use lockkeeper_core::span::{InvalidRange, Span};
+use lockkeeper_core::time::Millis;
+use lockkeeper_keeper::Failure;
+use lockkeeper_wire::answer::Refused;
+use lockkeeper_wire::word::Word;
+
+use crate::view::{self, Viewer};
+
+/// A refusal or a failure on its way out, with the status that carries it.
+#[derive(Clone, Debug)]
+pub(crate) struct No {
+    pub(crate) word: Word,
+    pub(crate) body: Box<Refused>,
+}
+
+impl No {
+    pub(crate) fn new(word: Word, message: impl Into<String>) -> No {
+        let body = Refused { error: word.text().to_owned(), message: message.into(), ..Refused::default() };
+        No { word, body: Box::new(body) }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> No {
+        self.body.hint = Some(hint.into());
+        self
+    }
+
+    fn reason(mut self, reason: &str) -> No {
+        self.body.reason = Some(reason.to_owned());
+        self
+    }
+}
+
+impl From<InvalidKey> for No {
+    fn from(error: InvalidKey) -> No {
+        let word = match &error {
+            InvalidKey::Path { .. } => Word::InvalidPath,
+            InvalidKey::Logical { .. } => Word::InvalidKey,
+            InvalidKey::UnknownPrefix(_) | InvalidKey::GitDirectory => Word::OperationNotPermitted,
+        };
+        No::new(word, sentence(&error.to_string()))
+    }
+}
+
+impl From<InvalidRange> for No {
+    fn from(error: InvalidRange) -> No {
+        No::new(Word::InvalidRange, sentence(&error.to_string()))
+    }
+}
+
+impl From<Failure> for No {
+    fn from(failure: Failure) -> No {
+        match &failure {
+            Failure::Unavailable(_) => No::new(Word::Unavailable, sentence(&failure.to_string())),
+            Failure::Full => No::new(Word::Unavailable, sentence(&failure.to_string())).reason("disk_full"),
+            Failure::OutcomeUnknown(_) => No::new(Word::OutcomeUnknown, sentence(&failure.to_string()))
+                .hint("ask again with the same request_id: it changes at most once"),
+        }
+    }
+}
+
+/// A message begins with a capital and ends with a full stop.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    // A path or a quoted text keeps its letters.
+    let first = chars.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
+    let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{}{end}", chars.as_str())
+}
+
+pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
+    match refusal {
+        Refusal::Busy(told) => busy(told, viewer),
+        Refusal::Deadlock { cycle } => {
+            let steps = view::cycle(cycle);
+            let told: Vec<String> =
+                steps.iter().map(|step| format!("{} waits for {} ({})", step.owner, step.wants, step.held_by)).collect();
+            let mut no = No::new(Word::Deadlock, format!("Waiting would never end: {}.", told.join(", ")));
+            no.body.cycle = steps;
+            no.hint("release what you hold first (lockkeeper lock release KEY), or ask for all keys in one call")
+        }
+        Refusal::RequestMismatch => {
+            No::new(Word::RequestMismatch, "This request_id was used before with another body; nothing was changed.")
+                .hint("use a new request_id for a new request")
+        }
+        Refusal::LockLost { targets } => {
+            let what = if targets.is_empty() { "The lock".to_owned() } else { list(targets) };
+            No::new(Word::LockLost, format!("{what} is not yours any more: it expired, was taken away, or the token is old."))
+                .hint("stop working on it, and acquire it again")
+        }
+        Refusal::NotOwner { lock } => {
+            let for_more = lock.expires.since(viewer.now.time);
+            let mut no = No::new(
+                Word::NotOwner,
+                format!("{} is held by {} (session {}) for {for_more} more; only its holder may do that.", lock.target, lock.agent, lock.session),
+            );
+            no.body.conflicts = vec![viewer.conflict(&lockkeeper_core::outcome::Conflict {
+                wanted: lock.target.clone(),
+                with: Blocker::Held(lock.clone()),
+            })];
+            no.hint(format!("lockkeeper lock acquire {} --wait 30s", lock.target))
+        }
+        Refusal::NotFound { what } => not_found(what),
+        Refusal::RateLimited { limit, window, retry_after } => {
+            let mut no = No::new(
+                Word::RateLimited,
+                format!("This session has used its quota of {limit} acquisitions in {window}; come back in {retry_after}."),
+            );
+            no.body.limit = Some(u64::from(*limit));
+            no.body.window_ms = Some(window.0);
+            no.body.retry_after_ms = Some(retry_after.0);
+            no.hint("ask for several keys in one call, and keep locks with heartbeats instead of asking again")
+        }
+        Refusal::ForeignSession { session, agent } => No::new(
+            Word::OperationNotPermitted,
+            format!("Session {session} belongs to {agent}; this credential speaks for another agent."),
+        ),
+        Refusal::LimitExceeded { what } => {
+            let mut no =
+                No::new(Word::LimitExceeded, format!("There may be at most {} {}.", what.number(), what.what()));
+            no.body.limit = Some(what.number() as u64);
+            no
+        }
+    }
+}
+
+fn not_found(what: &NotFound) -> No {
+    match what {
+        NotFound::Lock(id) => No::new(Word::NotFound, format!("There is no lock {id}.")).hint("lockkeeper lock list"),
+        NotFound::Key(key, span) => {
+            let named = match span {
+                Some(span) if !span.is_whole() => format!("{key}:{span}"),
+                Some(_) | None => key.to_string(),
+            };
+            No::new(Word::NotFound, format!("Nobody holds {named}.")).hint("lockkeeper lock list")
+        }
+        NotFound::Session(session) => {
+            No::new(Word::NotFound, format!("There is no session {session}.")).hint("lockkeeper session list")
+        }
+        NotFound::Room(key) => No::new(Word::NotFound, format!("Nobody is in the room of {key}.")).hint("lockkeeper room list"),
+    }
+}
+
+fn list(targets: &[Target]) -> String {
+    targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn busy(busy: &Busy, viewer: Viewer) -> No {
+    let reason = match busy.reason {
+        BusyReason::Contended => "lock_contended",
+        BusyReason::TimedOut => "lock_timeout",
+        BusyReason::RoomBusy => "room_busy",
+    };
+    let mut no = No::new(Word::Busy, busy_message(busy, viewer)).reason(reason);
+    no.body.conflicts = busy.conflicts.iter().map(|conflict| viewer.conflict(conflict)).collect();
+    no.body.more_conflicts = busy.more;
+    no.body.free = busy.free.iter().copied().map(view::lines_view).collect();
+    no.body.queue_ahead = Some(busy.ahead);
+    match busy_hint(busy) {
+        Some(hint) => no.hint(hint),
+        None => no,
+    }
+}
+
+/// One sentence for each of the first conflicts, then what is free.
+fn busy_message(busy: &Busy, viewer: Viewer) -> String {
+    const SAID_MAX: usize = 3;
+    let mut said: Vec<String> = Vec::new();
+    if busy.reason == BusyReason::TimedOut {
+        said.push("The wait is over.".to_owned());
+    }
+    for conflict in busy.conflicts.iter().take(SAID_MAX) {
+        said.push(conflict_sentence(conflict, viewer));
+    }
+    let unsaid = busy.conflicts.len().saturating_sub(SAID_MAX);
+    if unsaid > 0 || busy.more {
+        said.push(format!("{unsaid}{} more stand in the way.", if busy.more { " or" } else { "" }));
+    }
+    if busy.conflicts.is_empty() {
+        said.push("It has just come free; ask again.".to_owned());
+    }
+    if !busy.free.is_empty() {
+        let free: Vec<String> = busy.free.iter().map(ToString::to_string).collect();
+        said.push(format!("Free: lines {}.", free.join(" and ")));
+    }
+    said.join(" ")
+}
+
+pub(crate) fn conflict_sentence(conflict: &lockkeeper_core::outcome::Conflict, viewer: Viewer) -> String {
+    let wanted = &conflict.wanted;
+    let lines = |target: &Target| match target.span.intersection(wanted.span) {
+        Some(span) if !span.is_whole() && target.key == wanted.key => {
+            format!("{}{} of {}", if span.last() == Some(span.start()) { "line " } else { "lines " }, span, target.key)
+        }
+        Some(_) | None => target.to_string(),
+    };
+    match &conflict.with {
+        Blocker::Held(lock) => {
+            let more = lock.expires.since(viewer.now.time);
+            let held = whole_of(lock.target.span);
+            format!("{} {} held by {}{held}{} for {more} more.", lines(&lock.target), verb(&lock.target, wanted), lock.agent, quoted(lock.intention.as_str()))
+        }
+        Blocker::Waiting { waiter, target } => {
+            let since = viewer.now.time.since(waiter.queued);
+            format!(
+                "{} {} wanted by {}{}, who has waited for {since} and comes first.",
+                lines(target), verb(target, wanted), waiter.asked.agent, quoted(waiter.asked.intention.as_str())
+            )
+        }
+        Blocker::Room(room) => {
+            let more: Millis = room.until.since(viewer.now.time);
+            format!("{} is being edited by {}; the room is busy for {more} more.", room.key, room.agent)
+        }
+    }
+}
+
+fn verb(target: &Target, wanted: &Target) -> &'static str {
+    match target.span.intersection(wanted.span) {
+        Some(span) if !span.is_whole() && target.key == wanted.key && span.last() != Some(span.start()) => "are",
+        Some(_) | None => "is",
+    }
+}
+
+fn whole_of(span: Span) -> String {
+    if span.is_whole() { String::new() } else { format!(" ({span})") }
+}
+
+fn quoted(intention: &str) -> String {
+    if intention.is_empty() { String::new() } else { format!(", \"{intention}\",") }
+}
+
+fn busy_hint(busy: &Busy) -> Option<String> {
+    let wanted = &busy.conflicts.first()?.wanted;
+    let wait = format!("lockkeeper lock acquire '{wanted}' --wait 30s");
+    Some(match busy.free.first() {
+        Some(free) => format!("lockkeeper lock acquire '{}:{free}', or stand in the queue: {wait}", wanted.key),
+        None => wait,
+    })
+}

@@ -1,0 +1,228 @@
+//! The private socket: one JSON object a line. A local call is one write and one read, and a waiting call blocks no
+//! other.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lockkeeper_keeper::trace::TraceParent;
+use lockkeeper_wire::answer::Done;
+use lockkeeper_wire::frame::{LINE_BYTES_MAX, Question};
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::word::Word;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use crate::refusal::No;
+use crate::service::{self, Acquired, Caller, Input, Reply, Service};
+use crate::stream::{Attached, Binding, Events, UNREAD_MAX};
+use crate::view;
+
+/// Questions of one connection that may be open at once; beyond that, it is not read.
+const OPEN_MAX: usize = 256;
+/// Frames of streams that may wait for a reader.
+const FRAMES_MAX: usize = 64;
+
+/// Serves one connection until it ends, then releases what was bound to it.
+pub(crate) async fn serve(service: Arc<Service>, stream: UnixStream) {
+    let (frames, streamed) = mpsc::channel(FRAMES_MAX);
+    let (reader, writer) = stream.into_split();
+    let mut connection = Connection { service: service.clone(), reader, writer, frames, bindings: Vec::new() };
+    if let Err(error) = connection.run(streamed).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+    for binding in connection.bindings {
+        binding.release(&service).await;
+    }
+}
+
+struct Connection {
+    service: Arc<Service>,
+    reader: tokio::net::unix::OwnedReadHalf,
+    writer: tokio::net::unix::OwnedWriteHalf,
+    frames: mpsc::Sender<Vec<u8>>,
+    bindings: Vec<Binding>,
+}
+
+/// A question that was answered.
+struct Answered {
+    id: u64,
+    reply: Reply,
+}
+
+impl Connection {
+    async fn run(&mut self, mut streamed: mpsc::Receiver<Vec<u8>>) -> std::io::Result<()> {
+        let mut incoming = BytesMut::with_capacity(4096);
+        let mut out = Vec::with_capacity(4096);
+        let mut open = FuturesUnordered::new();
+        let mut streams = tokio::task::JoinSet::new();
+        let stopping = self.service.stopping.clone();
+        loop {
+            tokio::select! {
+                biased;
+                Some(answered) = open.next(), if !open.is_empty() => self.write(answered, &mut out),
+                Some(frame) = streamed.recv() => out.extend_from_slice(&frame),
+                read = self.reader.read_buf(&mut incoming), if open.len() < OPEN_MAX => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                }
+                () = stopping.cancelled(), if open.is_empty() => return Ok(()),
+            }
+            while let Some(line) = take_line(&mut incoming)? {
+                if let Some(asked) = self.asked(&line, &mut streams, &mut out).await {
+                    open.push(asked);
+                }
+            }
+            // Whatever is ready now goes out in one write.
+            while let Some(Some(answered)) = futures_util::FutureExt::now_or_never(open.next()) {
+                self.write(answered, &mut out);
+            }
+            if !out.is_empty() {
+                tokio::time::timeout(UNREAD_MAX, self.writer.write_all(&out)).await??;
+                out.clear();
+            }
+        }
+    }
+
+    /// Starts on one line. Streams are started and acknowledged here; other questions become a future.
+    async fn asked(
+        &mut self,
+        line: &[u8],
+        streams: &mut tokio::task::JoinSet<()>,
+        out: &mut Vec<u8>,
+    ) -> Option<futures_util::future::BoxFuture<'static, Answered>> {
+        let question: Question<'_> = match serde_json::from_slice(line) {
+            Ok(question) => question,
+            Err(error) => {
+                let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
+                self.write(Answered { id: 0, reply: service::reply(Err(no), None) }, out);
+                return None;
+            }
+        };
+        let id = question.id;
+        let Some(operation) = Operation::named(question.op) else {
+            let no = No::new(Word::NotFound, format!("There is no operation '{}'.", shown(question.op)));
+            self.write(Answered { id, reply: service::reply(Err(no), None) }, out);
+            return None;
+        };
+        let trace = question.traceparent.and_then(TraceParent::parse);
+        let caller = Caller { trace, ..Caller::local() };
+        let body = question.body.map_or_else(Vec::new, |body| body.get().as_bytes().to_vec());
+        match operation {
+            Operation::Events => self.follow(id, &body, streams, out).await,
+            Operation::AttachSession => self.attach(id, &body, &caller, streams, out).await,
+            _ => {
+                let service = self.service.clone();
+                return Some(Box::pin(async move {
+                    Answered { id, reply: service.call(operation, Input::Json(&body), &caller).await }
+                }));
+            }
+        }
+        None
+    }
+
+    async fn follow(&mut self, id: u64, body: &[u8], streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) {
+        let opened = match service::parse(Input::Json(body)) {
+            Ok(request) => Events::open(&self.service, &request).await,
+            Err(no) => Err(no),
+        };
+        let mut events = match opened {
+            Ok(events) => events,
+            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no), None) }, out),
+        };
+        frame(id, 200, true, &acknowledged(), out);
+        let frames = self.frames.clone();
+        streams.spawn(async move {
+            loop {
+                let mut line = Vec::new();
+                let next = events.next().await;
+                let ended = next.is_err();
+                match next.and_then(|entry| service::json(&view::event(events.epoch(), &entry))) {
+                    Ok(body) => frame(id, 200, true, &body, &mut line),
+                    Err(no) => {
+                        let reply = service::reply(Err(no), None);
+                        frame(id, reply.status, false, &reply.body, &mut line);
+                    }
+                }
+                if frames.send(line).await.is_err() || ended {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn attach(
+        &mut self,
+        id: u64,
+        body: &[u8],
+        caller: &Caller,
+        streams: &mut tokio::task::JoinSet<()>,
+        out: &mut Vec<u8>,
+    ) {
+        let opened = match service::parse(Input::Json(body)) {
+            Ok(request) => Attached::open(&self.service, &request, caller).await,
+            Err(no) => Err(no),
+        };
+        let mut attached = match opened {
+            Ok(attached) => attached,
+            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no), None) }, out),
+        };
+        self.bindings.push(attached.binding());
+        frame(id, 200, true, &acknowledged(), out);
+        let frames = self.frames.clone();
+        streams.spawn(async move {
+            while let Ok(loss) = attached.next_loss().await {
+                let mut line = Vec::new();
+                if let Ok(body) = service::json(&loss) {
+                    frame(id, 200, true, &body, &mut line);
+                }
+                if frames.send(line).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn write(&mut self, answered: Answered, out: &mut Vec<u8>) {
+        let Answered { id, reply } = answered;
+        if let Some(Acquired { space, actor, locks }) = &reply.granted {
+            let same = |binding: &&mut Binding| binding.actor.session == actor.session && binding.space() == space;
+            if let Some(binding) = self.bindings.iter_mut().find(same) {
+                binding.add(locks);
+            }
+        }
+        frame(id, reply.status, false, &reply.body, out);
+    }
+}
+
+fn acknowledged() -> Vec<u8> {
+    serde_json::to_vec(&Done { success: true }).expect("a done has a form")
+}
+
+/// Writes `{"id":..,"status":..,"body":..}` and a newline. The body is JSON already.
+fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
+    use std::io::Write;
+    let more = if more { ",\"more\":true" } else { "" };
+    write!(out, "{{\"id\":{id},\"status\":{status}{more},\"body\":").expect("writing to memory");
+    out.extend_from_slice(body);
+    out.extend_from_slice(b"}\n");
+}
+
+fn take_line(incoming: &mut BytesMut) -> std::io::Result<Option<Vec<u8>>> {
+    let Some(end) = incoming.iter().position(|byte| *byte == b'\n') else {
+        return if incoming.len() > LINE_BYTES_MAX { Err(std::io::Error::other("a line is too long")) } else { Ok(None) };
+    };
+    if end > LINE_BYTES_MAX {
+        return Err(std::io::Error::other("a line is too long"));
+    }
+    let line = incoming[..end].to_vec();
+    incoming.advance(end + 1);
+    Ok(Some(line))
+}
+
+fn shown(text: &str) -> String {
+    lockkeeper_core::text::one_line(text).chars().take(40).collect()
+}

@@ -1,0 +1,59 @@
+//! The keepers of a service, one for each space, opened when somebody asks for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lockkeeper_core::space::Space;
+use lockkeeper_engine::{Engine, EngineError};
+use lockkeeper_keeper::Keeper;
+use lockkeeper_keeper::metrics::Metrics;
+use lockkeeper_keeper::settings::Settings;
+use tokio::sync::{Mutex, RwLock};
+
+/// Spaces that one service keeps at the same time.
+pub(crate) const SPACES_MAX: usize = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    engine: Arc<dyn Engine>,
+    settings: Settings,
+    metrics: Arc<Metrics>,
+    open: RwLock<HashMap<Space, Keeper>>,
+    /// Held while one is opened, so that no two keepers of this service write one ledger.
+    opening: Mutex<()>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoKeeper {
+    TooMany,
+    Failed(EngineError),
+}
+
+impl Spaces {
+    pub(crate) fn new(engine: Arc<dyn Engine>, settings: Settings, metrics: Arc<Metrics>) -> Spaces {
+        Spaces { engine, settings, metrics, open: RwLock::default(), opening: Mutex::default() }
+    }
+
+    pub(crate) async fn keeper(&self, space: &Space) -> Result<Keeper, NoKeeper> {
+        if let Some(keeper) = self.open.read().await.get(space) {
+            return Ok(keeper.clone());
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(keeper) = self.open.read().await.get(space) {
+            return Ok(keeper.clone());
+        }
+        if self.open.read().await.len() >= SPACES_MAX {
+            return Err(NoKeeper::TooMany);
+        }
+        let ledger = self.engine.open(space).await.map_err(NoKeeper::Failed)?;
+        let keeper = Keeper::open(space.clone(), ledger, &self.settings, self.metrics.clone());
+        let keeper = keeper.await.map_err(NoKeeper::Failed)?;
+        self.open.write().await.insert(space.clone(), keeper.clone());
+        Ok(keeper)
+    }
+
+    /// Lets go of every keeper; each ends when the last question to it is answered.
+    pub(crate) async fn close(&self) {
+        self.open.write().await.clear();
+    }
+}

@@ -1,0 +1,177 @@
+//! Streams: what happens, as it happens; and what happens to the locks that a connection holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_core::command::{Actor, Command, Which};
+use lockkeeper_core::history::Entry;
+use lockkeeper_core::lock::LockId;
+use lockkeeper_keeper::Keeper;
+use lockkeeper_wire::request::{AttachRequest, EventsRequest};
+use lockkeeper_wire::word::Word;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::door;
+use crate::refusal::No;
+use crate::service::{Caller, Service};
+use crate::view;
+
+/// Entries that a reader gets at once after it fell behind.
+const PAGE: usize = 1024;
+/// How long a reader may leave what it is sent unread.
+pub(crate) const UNREAD_MAX: Duration = Duration::from_secs(30);
+
+/// A reader's place in the stream of one ledger.
+#[derive(Debug)]
+pub(crate) struct Events {
+    keeper: Keeper,
+    epoch: u64,
+    seen: u64,
+    live: Receiver<Arc<Entry>>,
+    /// Read from the history, not yet handed out.
+    page: std::collections::VecDeque<Arc<Entry>>,
+    /// The history has more than the page.
+    behind: bool,
+}
+
+impl Events {
+    /// Starts behind the given id, or with what comes next.
+    pub(crate) async fn open(service: &Service, body: &EventsRequest) -> Result<Events, No> {
+        let keeper = service.keeper(body).await?;
+        // Listen first, then look: nothing falls between.
+        let live = keeper.entries();
+        let epoch = keeper.epoch();
+        let (made, oldest) = keeper.read(|state, _| (state.history().made(), state.history().made() - state.history().len() as u64)).await?;
+        let seen = match body.after.as_deref().filter(|after| !after.is_empty()) {
+            None => made,
+            Some(after) => match place(after) {
+                Some((of, number)) if of == epoch && (oldest..=made).contains(&number) => number,
+                Some(_) => return Err(compacted()),
+                None => return Err(No::new(Word::InvalidRequest, "That is no id of an event.")),
+            },
+        };
+        Ok(Events { keeper, epoch, seen, live, page: std::collections::VecDeque::new(), behind: seen < made })
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The next entry; an error when it is no longer kept.
+    pub(crate) async fn next(&mut self) -> Result<Arc<Entry>, No> {
+        loop {
+            if let Some(entry) = self.page.pop_front() {
+                self.seen = entry.number;
+                return Ok(entry);
+            }
+            if self.behind {
+                self.read_page().await?;
+                continue;
+            }
+            match self.live.recv().await {
+                Ok(entry) if entry.number == self.seen + 1 => {
+                    self.seen = entry.number;
+                    return Ok(entry);
+                }
+                Ok(entry) if entry.number <= self.seen => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => self.behind = true,
+                Err(RecvError::Closed) => return Err(No::new(Word::Unavailable, "The service is stopping.")),
+            }
+        }
+    }
+
+    async fn read_page(&mut self) -> Result<(), No> {
+        let seen = self.seen;
+        let read = self.keeper.read(move |state, _| {
+            let history = state.history();
+            let page = history.after(seen).map(|entries| entries.take(PAGE).cloned().collect::<std::collections::VecDeque<_>>());
+            (page, history.made())
+        });
+        let (page, made) = read.await?;
+        self.page = page.map_err(|_| compacted())?;
+        self.behind = self.page.back().is_some_and(|last| last.number < made);
+        Ok(())
+    }
+}
+
+fn compacted() -> No {
+    No::new(Word::Compacted, "The events behind that id are no longer kept.")
+        .hint("read the present state (GET /locks/active), then follow without an id")
+}
+
+fn place(id: &str) -> Option<(u64, u64)> {
+    let (epoch, number) = id.split_once('-')?;
+    Some((u64::from_str_radix(epoch, 16).ok()?, number.parse().ok()?))
+}
+
+/// A session whose locks live as long as a connection.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    keeper: Keeper,
+    pub(crate) actor: Actor,
+    locks: Vec<LockId>,
+    live: Receiver<Arc<Entry>>,
+    epoch: u64,
+}
+
+impl Attached {
+    pub(crate) async fn open(service: &Service, body: &AttachRequest, caller: &Caller) -> Result<Attached, No> {
+        let keeper = service.keeper(body).await?;
+        let actor = door::actor(body, caller)?;
+        let ids = body.lock_ids.iter().flatten();
+        let locks = ids.map(|id| LockId::parse(id).ok_or_else(|| No::new(Word::InvalidRequest, "That is no lock_id.")));
+        let locks = locks.collect::<Result<Vec<_>, _>>()?;
+        let (live, epoch) = (keeper.entries(), keeper.epoch());
+        Ok(Attached { keeper, actor, locks, live, epoch })
+    }
+
+    /// The locks that are bound from the start.
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { keeper: self.keeper.clone(), actor: self.actor.clone(), locks: self.locks.clone() }
+    }
+
+    /// The next loss of one of the session's locks.
+    pub(crate) async fn next_loss(&mut self) -> Result<lockkeeper_wire::answer::EventView, No> {
+        loop {
+            match self.live.recv().await {
+                Ok(entry) if entry.session == self.actor.session && entry.action.is_loss() => {
+                    return Ok(view::event(self.epoch, &entry));
+                }
+                // Too far behind to say what was lost: a beat will tell.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return Err(No::new(Word::Unavailable, "The service is stopping.")),
+            }
+        }
+    }
+}
+
+/// Locks to release when a connection ends.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    keeper: Keeper,
+    pub(crate) actor: Actor,
+    locks: Vec<LockId>,
+}
+
+impl Binding {
+    pub(crate) fn space(&self) -> &lockkeeper_core::space::Space {
+        self.keeper.space()
+    }
+
+    pub(crate) fn add(&mut self, locks: &[LockId]) {
+        self.locks.extend(locks);
+    }
+
+    /// The connection is gone: what it held goes too. What is already gone is no mistake.
+    pub(crate) async fn release(self, service: &Service) {
+        if service.stopping.is_cancelled() {
+            // Stopping a service releases nothing.
+            return;
+        }
+        for lock in self.locks {
+            let (actor, which) = (self.actor.clone(), Which::Id(lock));
+            let _ = self.keeper.ask(Command::Release { actor, which, token: None, request: None }).await;
+        }
+    }
+}

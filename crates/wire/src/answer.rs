@@ -1,0 +1,349 @@
+//! Bodies of answers.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A lock that is held.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LockView {
+    pub lock_id: String,
+    pub file_path: String,
+    /// Null: the whole file.
+    pub start_line: Option<u32>,
+    /// Null: to the end.
+    pub end_line: Option<u32>,
+    pub mode: String,
+    pub intention: String,
+    /// The name of the agent.
+    pub owner: String,
+    pub session_id: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub feature_id: Option<String>,
+    /// A later grant has a greater one. Hand it to whatever the lock protects.
+    pub fencing_token: u64,
+    pub created_at: String,
+    pub expires_at: String,
+    pub ttl_ms: u64,
+    /// How long it lives from now on without a heartbeat.
+    pub expires_in_ms: u64,
+}
+
+/// One lock was granted.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Granted {
+    pub success: bool,
+    /// `acquired`, or `refreshed` when the session held it already.
+    pub action: String,
+    #[serde(flatten)]
+    pub lock: LockView,
+    /// How strong the grant is: `strict`, `quorum`, `available`, `best_effort`.
+    pub strength: String,
+    pub heartbeat_interval_ms: u64,
+}
+
+/// Several locks changed: granted as a set, released, renewed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Changed {
+    pub success: bool,
+    /// `acquired`, `refreshed`, `released`, `renewed` or `force_released`.
+    pub action: String,
+    pub locks: Vec<LockView>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub file_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub strength: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub heartbeat_interval_ms: Option<u64>,
+}
+
+/// No, and why.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Refused {
+    pub success: bool,
+    /// The word for it, such as `busy`.
+    pub error: String,
+    /// More precisely, such as `lock_contended`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+    /// What happened, for people and models.
+    pub message: String,
+    /// What to do next, as a command.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hint: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub conflicts: Vec<ConflictView>,
+    /// There are more conflicts than are shown.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub more_conflicts: bool,
+    /// Lines of the file, as many as were asked for, that nobody has.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub free: Vec<LinesView>,
+    /// How many come before in the queue.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub queue_ahead: Option<usize>,
+    /// Who waits for whom.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub cycle: Vec<CycleView>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub window_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retry_after_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LinesView {
+    pub start_line: u32,
+    pub end_line: Option<u32>,
+}
+
+/// Something in the way.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ConflictView {
+    /// `held`, `waiting` (asked earlier) or `room` (a person is editing).
+    pub kind: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lock_id: Option<String>,
+    pub file_path: String,
+    pub start_line: Option<u32>,
+    pub end_line: Option<u32>,
+    /// The wanted lines that are taken.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub overlap: Option<LinesView>,
+    pub mode: String,
+    pub owner: String,
+    pub session_id: String,
+    pub intention: String,
+    pub created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_in_ms: Option<u64>,
+    /// What was wanted and met it.
+    pub wanted: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CycleView {
+    pub session_id: String,
+    pub owner: String,
+    pub wants: String,
+    pub held_by: String,
+}
+
+/// What is held.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LockList {
+    pub locks: Vec<Listed>,
+    /// How many there are, also beyond those that are shown.
+    pub total: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub waiting: Vec<WaiterView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Listed {
+    pub id: String,
+    #[serde(flatten)]
+    pub lock: LockView,
+}
+
+/// Somebody in the queue.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct WaiterView {
+    pub wants: Vec<String>,
+    pub owner: String,
+    pub session_id: String,
+    pub intention: String,
+    pub priority: u8,
+    pub queued_at: String,
+    pub until: String,
+}
+
+/// Whether something could be had now.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Checked {
+    pub success: bool,
+    /// Nothing stands in the way.
+    pub free: bool,
+    pub message: String,
+    pub conflicts: Vec<ConflictView>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub more_conflicts: bool,
+    /// Own locks on it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub held: Vec<LockView>,
+}
+
+/// Who holds one key.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct KeyStatus {
+    pub locked: bool,
+    pub file_path: String,
+    pub lock: Option<HolderView>,
+    pub locks: Vec<LockView>,
+}
+
+/// The first holder, in the words of existing clients.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct HolderView {
+    pub locked_by: String,
+    pub agent_type: Option<String>,
+    pub locked_at: String,
+    pub expires_at: String,
+    pub reason: String,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct EventView {
+    /// Where it stands in the stream; resume behind it.
+    pub id: String,
+    pub time: String,
+    pub action: String,
+    /// `requested`, `active`, `released`, `expired` or `rejected`.
+    pub state: String,
+    pub file_path: String,
+    pub start_line: Option<u32>,
+    pub end_line: Option<u32>,
+    pub mode: String,
+    pub owner: String,
+    pub session_id: String,
+    pub intention: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lock_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fencing_token: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub note: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct HistoryList {
+    pub events: Vec<EventView>,
+    pub total: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AuditList {
+    pub lines: Vec<serde_json::Value>,
+}
+
+/// A session opened, or was restored.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SessionOpened {
+    pub success: bool,
+    pub session_id: String,
+    pub owner: String,
+    /// Lost while it was away, and acquired again as new grants.
+    pub restored: Vec<LockView>,
+    /// Still held, and renewed.
+    pub refreshed: Vec<LockView>,
+    /// Lost, and not to be had now.
+    pub skipped: Vec<SkippedView>,
+    pub heartbeat_interval_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SkippedView {
+    pub file_path: String,
+    pub start_line: Option<u32>,
+    pub end_line: Option<u32>,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SessionClosed {
+    pub success: bool,
+    pub session_id: String,
+    pub released: Vec<LockView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SessionList {
+    pub sessions: Vec<SessionView>,
+    pub total: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SessionView {
+    pub session_id: String,
+    pub owner: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent_type: Option<String>,
+    pub alive: bool,
+    pub opened_at: String,
+    pub seen_at: String,
+    pub holds: Vec<String>,
+    /// Lost without being released; `session restore` asks for them again.
+    pub lost: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RoomView {
+    pub room_id: String,
+    pub file_path: String,
+    pub owner: String,
+    pub session_id: String,
+    pub opened_at: String,
+    pub until: String,
+    pub busy_for_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RoomChanged {
+    pub success: bool,
+    /// `opened` or `closed`.
+    pub action: String,
+    pub file_path: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub room: Option<RoomView>,
+    /// Agents that hold something in it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub present: Vec<LockView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RoomList {
+    pub rooms: Vec<RoomView>,
+    pub total: usize,
+}
+
+/// The service about itself.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceStatus {
+    pub version: String,
+    pub pid: u32,
+    /// Started by a command that found none running.
+    pub background: bool,
+    pub engine: String,
+    pub durability: String,
+    pub strength: String,
+    pub space: String,
+    pub locks: usize,
+    pub waiting: usize,
+    pub sessions: usize,
+    pub started_at: String,
+    pub uptime_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub socket: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub listen: Option<String>,
+    pub settings: SettingsView,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingsView {
+    pub default_ttl_ms: u64,
+    pub heartbeat_interval_ms: u64,
+    pub rate_limit: u32,
+    pub rate_limit_window_ms: u64,
+    pub history_ttl_sec: u64,
+}
+
+/// Nothing more to say.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Done {
+    pub success: bool,
+}

@@ -1,6 +1,8 @@
 //! What every command needs: the settings, the service, and who asks.
 
 use std::cell::OnceCell;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::Args;
 use lockkeeper_client::{Client, Identity};
@@ -11,7 +13,11 @@ use serde::de::DeserializeOwned;
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::output::{self, note};
 use crate::{start, who};
+
+/// A wait that is shorter is not worth a word.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
@@ -67,6 +73,21 @@ impl Context {
     ) -> Result<T, Failure> {
         let body = self.identity()?.sign(body);
         Ok(self.client()?.call(operation, &body)?)
+    }
+
+    /// Says that a command waits, if it does so for longer than a moment.
+    pub(crate) fn says_it_waits(&self, patience: Duration) -> Option<mpsc::Sender<()>> {
+        if patience.is_zero() || self.global.json {
+            return None;
+        }
+        let (answered, waits) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if waits.recv_timeout(MOMENT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let patience = output::millis(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
+                note!("Waiting in the queue for up to {patience}; lockkeeper lock list shows who holds it.");
+            }
+        });
+        Some(answered)
     }
 
     /// Looks at something, which anybody may.

@@ -72,6 +72,8 @@ pub(crate) fn table<const N: usize>(titles: [&str; N], rows: impl IntoIterator<I
     table.add_rows(rows);
     let text = table.to_string();
     for line in text.lines() {
+        // Plain columns begin at the edge.
+        let line = if framed { line } else { line.strip_prefix(' ').unwrap_or(line) };
         say!("{}", line.trim_end());
     }
 }

@@ -45,9 +45,11 @@ impl Run {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let request = self.wanting.request(context)?;
         let holding = Holding::start(context.client()?, context.identity()?)?;
+        let waiting = context.says_it_waits(Wanting::patience(&request));
         if let Err(error) = holding.take(request) {
             return Err(self.refused(context, error));
         }
+        drop(waiting);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let ended = runtime.block_on(self.supervise(&holding));
         match ended? {

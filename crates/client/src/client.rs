@@ -162,7 +162,10 @@ fn open(endpoint: &Endpoint) -> Result<Door, Error> {
             Ok(lines) => Ok(Door::Lines(Arc::new(lines))),
             Err(error) => Err(Error::Unreachable(format!("no service at {endpoint}: {error}"))),
         },
-        Endpoint::Http { url, credential } => Ok(Door::Http(Arc::new(Http::new(url.clone(), credential.clone())))),
+        Endpoint::Http { url, credential } => {
+            crate::http::reach(url).map_err(|why| Error::Unreachable(format!("no service at {endpoint}: {why}")))?;
+            Ok(Door::Http(Arc::new(Http::new(url.clone(), credential.clone()))))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! HTTP, for services that are not on this machine's private socket.
 
 use std::io::{BufRead, BufReader};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -13,6 +14,24 @@ use crate::lines::Answered;
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// How long a connection may take to come about.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Whether anybody listens there: a service that is not there is said so at once.
+pub(crate) fn reach(url: &str) -> Result<(), String> {
+    let authority = url.strip_prefix("http://").unwrap_or(url).split('/').next().unwrap_or_default();
+    let with_port = |text: &str| if text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) { text.to_owned() } else { format!("{text}:80") };
+    let addresses = with_port(authority).to_socket_addrs().map_err(|error| error.to_string())?;
+    let mut why = "it has no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_TIME_MAX) {
+            Ok(_) => return Ok(()),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
 #[derive(Debug)]
 pub(crate) struct Http {
     url: String,
@@ -24,7 +43,7 @@ impl Http {
     pub(crate) fn new(url: String, credential: Option<String>) -> Http {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(Duration::from_secs(5)))
+            .timeout_connect(Some(CONNECT_TIME_MAX))
             .max_redirects(0)
             .build();
         Http { url, credential, agent: config.into() }

@@ -1,9 +1,7 @@
-//! The loop: takes what waits in the mailbox as a batch, decides, appends once, answers all.
+//! A handle on the keeper of one space: questions go in, answers come out.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
@@ -12,23 +10,18 @@ use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::Stamp;
-use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, Durable, EngineError, Ledger, Position, Strength};
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use lockkeeper_engine::{EngineError, Ledger, Position, Strength};
+use tokio::sync::{broadcast, mpsc, oneshot};
 
-use crate::beats::Beats;
-use crate::desk::{Asked, Desk, Ticket, Told};
+use crate::desk::{Asked, Desk, Ticket};
 use crate::metrics::Metrics;
-use crate::payload;
+use crate::running::Running;
 use crate::settings::Settings;
 
 /// Questions that may wait in the mailbox; whoever asks beyond that waits to ask.
 const MAILBOX_MAX: usize = 16_384;
-/// Questions that are decided together.
-const BATCH_MAX: usize = 1024;
 /// Entries that a slow reader of the stream may be behind before it has to read from the history.
 const STREAM_MAX: usize = 4096;
-/// Payload bytes behind a snapshot before a new one is thought of.
-const COMPACT_BYTES_MIN: u64 = 4 << 20;
 
 /// A failure, never a refusal. Says what changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,10 +37,10 @@ pub enum Failure {
     OutcomeUnknown(String),
 }
 
-type Reply = oneshot::Sender<Result<Answer, Failure>>;
-type Read = Box<dyn FnOnce(&State, Stamp) + Send>;
+pub(crate) type Reply = oneshot::Sender<Result<Answer, Failure>>;
+pub(crate) type Read = Box<dyn FnOnce(&State, Stamp) + Send>;
 
-enum Mail {
+pub(crate) enum Mail {
     Ask(Asked, Reply),
     Beat(SessionId, Ticket, Reply),
     Read(Read),
@@ -92,27 +85,7 @@ impl Keeper {
             epoch: epoch.clone(),
             ledger: ledger.clone(),
         };
-        let running = Running {
-            space,
-            published: desk.state().history().made(),
-            durable_revision: desk.position().revision,
-            durable: ledger.durable(),
-            moved: ledger.moved(),
-            ledger,
-            desk,
-            settings: settings.clone(),
-            replies: HashMap::new(),
-            parked: VecDeque::new(),
-            beats: Beats::new(Instant::now()),
-            entries,
-            epoch,
-            metrics,
-            batches: BatchIds::new(),
-            compacting: None,
-            snapshot_bytes: 0,
-            failed: None,
-            beat_failure: None,
-        };
+        let running = Running::new(space, ledger, desk, settings, metrics, entries, epoch);
         tokio::spawn(running.run(mails, withdrawn));
         Ok(keeper)
     }
@@ -210,429 +183,15 @@ impl Drop for Leaving {
     }
 }
 
-struct Running {
-    space: Space,
-    ledger: Arc<dyn Ledger>,
-    desk: Desk,
-    settings: Settings,
-    replies: HashMap<Ticket, Reply>,
-    /// Answers whose cause is not durable yet, in the order of revisions.
-    parked: VecDeque<(u64, Ticket, Answer)>,
-    beats: Beats,
-    durable: watch::Receiver<Durable>,
-    durable_revision: u64,
-    moved: watch::Receiver<u64>,
-    entries: broadcast::Sender<Arc<Entry>>,
-    /// The number of the last entry that went out on the stream.
-    published: u64,
-    epoch: Arc<AtomicU64>,
-    metrics: Arc<Metrics>,
-    batches: BatchIds,
-    compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
-    snapshot_bytes: u64,
-    /// The engine stopped, and why.
-    failed: Option<String>,
-    /// Why the heartbeats of the last batch were not recorded.
-    beat_failure: Option<Failure>,
-}
-
-impl Running {
-    async fn run(mut self, mut mails: mpsc::Receiver<Mail>, mut withdrawn: mpsc::UnboundedReceiver<Ticket>) {
-        let mut batch = Vec::with_capacity(BATCH_MAX);
-        loop {
-            let wake = self.next_wake();
-            let mut gone = Vec::new();
-            tokio::select! {
-                biased;
-                changed = self.durable.changed() => if changed.is_err() { break },
-                count = mails.recv_many(&mut batch, BATCH_MAX) => if count == 0 { break },
-                Some(ticket) = withdrawn.recv() => gone.push(ticket),
-                changed = self.moved.changed() => if changed.is_err() { break },
-                () = tokio::time::sleep_until(wake.into()) => {}
-            }
-            while let Ok(ticket) = withdrawn.try_recv() {
-                gone.push(ticket);
-            }
-            self.flush_durable();
-            self.catch_up().await;
-            self.step(&mut batch, &gone).await;
-            self.compact_if_due().await;
-        }
-        self.finish().await;
-    }
-
-    /// When something is to be done though nobody asks.
-    fn next_wake(&self) -> Instant {
-        let now = Instant::now();
-        let far = now + Duration::from_secs(3600);
-        let expiry = self.desk.state().next_wake().map_or(far, |wake| {
-            let wait = wake.0.saturating_sub(self.ledger.now().time.0);
-            now + Duration::from_micros(wait).min(Duration::from_secs(3600))
-        });
-        let beats = self.beats.next(self.desk.waiting().next().is_some()).unwrap_or(far);
-        expiry.min(beats)
-    }
-
-    async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Ticket]) {
-        let mut asked = Vec::with_capacity(batch.len());
-        let mut reads: Vec<Read> = Vec::new();
-        for mail in batch.drain(..) {
-            match mail {
-                Mail::Ask(question, reply) => {
-                    self.replies.insert(question.ticket.expect("whoever asks has a ticket"), reply);
-                    asked.push(question);
-                }
-                Mail::Beat(session, ticket, reply) => {
-                    self.replies.insert(ticket, reply);
-                    self.beats.gather(session, ticket);
-                }
-                Mail::Read(read) => reads.push(read),
-            }
-        }
-        for ticket in gone {
-            self.replies.remove(ticket);
-            if let Some(waiter) = self.desk.leave(*ticket) {
-                asked.push(Asked { ticket: None, command: Command::Withdraw { waiter } });
-            }
-        }
-        let beaten = self.add_beats(&mut asked);
-        let now = self.ledger.now().time;
-        if self.desk.state().next_wake().is_some_and(|wake| wake <= now) {
-            asked.push(Asked { ticket: None, command: Command::Sweep });
-        }
-        let confirmed = if asked.is_empty() { reads.is_empty() } else { self.decide(asked).await };
-        self.tell_beaten(beaten);
-        if !confirmed {
-            self.confirm().await;
-        }
-        let now = self.ledger.now();
-        for read in reads {
-            read(self.desk.state(), now);
-        }
-        self.publish();
-    }
-
-    fn add_beats(&mut self, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
-        let waiting: Vec<_> = self.desk.waiting().collect();
-        let Some(due) = self.beats.due(Instant::now(), &waiting) else { return Vec::new() };
-        let mut sessions: Vec<SessionId> = due.beaten.iter().map(|(session, _)| session.clone()).collect();
-        sessions.sort_unstable();
-        sessions.dedup();
-        let waiters = if due.waiters { waiting } else { Vec::new() };
-        asked.push(Asked { ticket: None, command: Command::Beat { sessions, waiters } });
-        due.beaten
-    }
-
-    /// Everybody who beat is told what is held from now on.
-    fn tell_beaten(&mut self, beaten: Vec<(SessionId, Ticket)>) {
-        let after = self.desk.position().revision;
-        let failure = self.beat_failure.take();
-        for (session, ticket) in beaten {
-            if let Some(failure) = &failure {
-                if let Some(reply) = self.replies.remove(&ticket) {
-                    let _ = reply.send(Err(failure.clone()));
-                }
-                continue;
-            }
-            let state = self.desk.state();
-            let locks = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
-            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks }, after }]);
-        }
-    }
-
-    /// Decides a batch and has it recorded. `true`: what is known now was the end of the ledger a moment ago.
-    async fn decide(&mut self, mut asked: Vec<Asked>) -> bool {
-        let mut tries = 0u32;
-        loop {
-            if let Some(why) = self.failed.clone() {
-                self.desk.give_up();
-                self.fail(&asked, &Failure::Unavailable(why));
-                return true;
-            }
-            tries += 1;
-            let now = self.ledger.now();
-            let id = self.batches.next();
-            let Some(batch) = self.desk.decide(id, now, &asked) else {
-                match self.ledger.confirm(self.desk.position()).await {
-                    Confirm::Current => {
-                        let told = self.desk.settle_unrecorded(&asked);
-                        self.tell(told);
-                        return true;
-                    }
-                    Confirm::Moved(delta) => {
-                        self.fold(delta, None);
-                    }
-                    Confirm::Down(error) => {
-                        self.desk.give_up();
-                        self.fail(&asked, &Failure::Unavailable(error.to_string()));
-                        return false;
-                    }
-                }
-                continue;
-            };
-            let started = Instant::now();
-            match self.ledger.append(self.desk.position(), now, batch).await {
-                Append::Appended(appended) => {
-                    self.metrics.appended(asked.len(), started.elapsed(), tries);
-                    self.settle(appended, &asked);
-                    return true;
-                }
-                Append::Moved(delta) => {
-                    self.fold(delta, None);
-                }
-                Append::Full => {
-                    self.desk.give_up();
-                    asked = self.refuse_takers(asked);
-                    if asked.is_empty() {
-                        return true;
-                    }
-                }
-                Append::Unknown(error) => {
-                    if self.look_for(&asked, &error).await {
-                        return true;
-                    }
-                }
-                Append::Down(error) => {
-                    self.desk.give_up();
-                    if matches!(error, EngineError::Stopped(_)) {
-                        self.failed = Some(error.to_string());
-                    }
-                    self.fail(&asked, &Failure::Unavailable(error.to_string()));
-                    return false;
-                }
-            }
-        }
-    }
-
-    fn settle(&mut self, appended: Appended, asked: &[Asked]) {
-        if appended.durable {
-            self.durable_revision = appended.position.revision;
-        }
-        let told = self.desk.settle(appended, asked);
-        self.epoch.store(appended.position.epoch, Ordering::Relaxed);
-        self.tell(told);
-    }
-
-    /// After an unknown outcome: reads, and looks for the batch. `true`: everybody has an answer.
-    async fn look_for(&mut self, asked: &[Asked], error: &EngineError) -> bool {
-        match self.ledger.read(self.desk.position()).await {
-            Ok(delta) => self.fold(delta, Some(asked)),
-            Err(_) => {
-                self.desk.give_up();
-                self.fail(asked, &Failure::OutcomeUnknown(error.to_string()));
-                true
-            }
-        }
-    }
-
-    /// The disk is full: whoever wants something is refused, and whoever only frees goes on.
-    fn refuse_takers(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
-        let only_frees = |command: &Command| match command {
-            Command::Release { .. }
-            | Command::ForceRelease { .. }
-            | Command::CloseSession { .. }
-            | Command::CloseRoom { .. }
-            | Command::Withdraw { .. }
-            | Command::Sweep => true,
-            Command::Acquire(_)
-            | Command::Renew { .. }
-            | Command::OpenSession { .. }
-            | Command::RestoreSession { .. }
-            | Command::OpenRoom { .. }
-            | Command::Beat { .. } => false,
-        };
-        let (freeing, taking): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| only_frees(&asked.command));
-        if taking.is_empty() {
-            self.fail(&freeing, &Failure::Full);
-            return Vec::new();
-        }
-        self.fail(&taking, &Failure::Full);
-        freeing
-    }
-
-    /// Folds what others wrote. `true`: the batch that was looked for is there.
-    fn fold(&mut self, delta: Delta, asked: Option<&[Asked]>) -> bool {
-        match self.desk.fold(delta, asked) {
-            Ok(folded) => {
-                if folded.rewritten {
-                    tracing::warn!(space = %self.space, "the ledger was rewritten: what was known of it is void");
-                }
-                self.durable_revision = self.durable_revision.max(self.desk.position().revision);
-                self.tell(folded.told);
-                folded.found
-            }
-            Err(error) => {
-                // The state may be half folded: nothing may be told from it any more.
-                self.failed = Some(error.to_string());
-                tracing::error!(space = %self.space, %error, "the ledger can't be read; stopping");
-                false
-            }
-        }
-    }
-
-    /// Reads what another writer of the same ledger appended.
-    async fn catch_up(&mut self) {
-        if *self.moved.borrow_and_update() > self.desk.position().revision && self.failed.is_none() {
-            match self.ledger.read(self.desk.position()).await {
-                Ok(delta) => {
-                    self.fold(delta, None);
-                }
-                Err(error) => tracing::warn!(space = %self.space, %error, "the ledger can't be read"),
-            }
-        }
-    }
-
-    async fn confirm(&mut self) {
-        match self.ledger.confirm(self.desk.position()).await {
-            Confirm::Current => {}
-            Confirm::Moved(delta) => {
-                self.fold(delta, None);
-            }
-            Confirm::Down(error) => tracing::warn!(space = %self.space, %error, "reading without confirmation"),
-        }
-    }
-
-    fn tell(&mut self, told: Vec<Told>) {
-        for Told { ticket, answer, after } in told {
-            if after > self.durable_revision {
-                self.parked.push_back((after, ticket, answer));
-            } else if let Some(reply) = self.replies.remove(&ticket) {
-                let _ = reply.send(Ok(answer));
-            }
-        }
-    }
-
-    fn fail(&mut self, asked: &[Asked], failure: &Failure) {
-        for ticket in asked.iter().filter_map(|asked| asked.ticket) {
-            if let Some(reply) = self.replies.remove(&ticket) {
-                let _ = reply.send(Err(failure.clone()));
-            }
-        }
-        // Those who beat have no ticket of their own in the batch.
-        if asked.iter().any(|asked| matches!(asked.command, Command::Beat { .. })) {
-            self.beat_failure = Some(failure.clone());
-        }
-    }
-
-    /// Tells what has become durable; after a failed sync, that nobody knows.
-    fn flush_durable(&mut self) {
-        match &*self.durable.borrow_and_update() {
-            Durable::Up(revision) => self.durable_revision = self.durable_revision.max(*revision),
-            Durable::Failed(error) => {
-                if self.failed.is_none() {
-                    tracing::error!(space = %self.space, %error, "a sync failed; stopping");
-                }
-                self.failed = Some(error.to_string());
-            }
-        }
-        while let Some((after, _, _)) = self.parked.front() {
-            let told = if *after <= self.durable_revision {
-                None
-            } else if let Some(why) = &self.failed {
-                Some(Failure::OutcomeUnknown(why.clone()))
-            } else {
-                break;
-            };
-            let (_, ticket, answer) = self.parked.pop_front().expect("looked at");
-            if let Some(reply) = self.replies.remove(&ticket) {
-                let _ = reply.send(told.map_or(Ok(answer), Err));
-            }
-        }
-    }
-
-    /// Sends the new entries of the history out on the stream.
-    fn publish(&mut self) {
-        let history = self.desk.state().history();
-        if history.made() != self.published {
-            if let Ok(entries) = history.after(self.published.min(history.made())) {
-                for entry in entries {
-                    // Nobody listens: nobody minds.
-                    let _ = self.entries.send(entry.clone());
-                }
-            }
-            self.published = history.made();
-        }
-        let state = self.desk.state();
-        self.metrics.counts(&self.space, state.lock_count(), state.waiter_count(), state.session_count());
-    }
-
-    /// Starts a snapshot beside the loop when the log has outgrown the last one.
-    async fn compact_if_due(&mut self) {
-        if self.compacting.as_ref().is_some_and(tokio::task::JoinHandle::is_finished)
-            && let Some(task) = self.compacting.take()
-            && let Ok(Some(bytes)) = task.await
-        {
-            self.snapshot_bytes = bytes;
-        }
-        let worth = COMPACT_BYTES_MIN.max(self.snapshot_bytes.saturating_mul(2));
-        if self.compacting.is_none() && self.failed.is_none() && self.ledger.bytes_since_snapshot() > worth {
-            let (ledger, settings, space) = (self.ledger.clone(), self.settings.clone(), self.space.clone());
-            self.compacting = Some(tokio::spawn(async move {
-                match compact(&*ledger, &settings, &space).await {
-                    Ok(bytes) => Some(bytes),
-                    Err(error) => {
-                        tracing::warn!(%space, %error, "the snapshot failed; the log goes on growing");
-                        None
-                    }
-                }
-            }));
-        }
-    }
-
-    /// Everybody has let go: waits until what was told as recorded is durable.
-    async fn finish(&mut self) {
-        let last = self.desk.position().revision;
-        let enough = |durable: &Durable| match durable {
-            Durable::Up(revision) => *revision >= last,
-            Durable::Failed(_) => true,
-        };
-        let _ = tokio::time::timeout(Duration::from_secs(10), self.durable.wait_for(enough)).await;
-        self.flush_durable();
-    }
-}
-
-/// Folds the ledger a second time, beside the loop, and leaves a snapshot in its place.
-async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Result<u64, EngineError> {
-    let delta = ledger.read(Position::ORIGIN).await?;
-    let (rules, salt, name) = (settings.rules.clone(), salt_of(space), space.clone());
-    let folded = tokio::task::spawn_blocking(move || {
-        let mut desk = Desk::new(salt, rules);
-        desk.fold(delta, None).map_err(|error| unreadable(&name, &error))?;
-        Ok((desk.position(), payload::encode_snapshot(desk.state())))
-    });
-    let (position, snapshot) = folded.await.map_err(|error| EngineError::Stopped(error.to_string()))??;
-    let bytes = snapshot.len() as u64;
-    ledger.compact(position, snapshot).await?;
-    tracing::debug!(%space, %position, bytes, "snapshot");
-    Ok(bytes)
-}
-
-fn salt_of(space: &Space) -> u64 {
+pub(crate) fn salt_of(space: &Space) -> u64 {
     let hash = blake3::hash(space.as_str().as_bytes());
     u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
-fn unreadable(space: &Space, error: &crate::PayloadError) -> EngineError {
+pub(crate) fn unreadable(space: &Space, error: &crate::PayloadError) -> EngineError {
     EngineError::Corrupt { place: space.to_string(), details: error.to_string() }
 }
 
 fn stopped() -> Failure {
     Failure::Unavailable("the service is stopping".to_owned())
-}
-
-/// Names for batches that no other keeper gives.
-struct BatchIds {
-    prefix: u128,
-    count: u64,
-}
-
-impl BatchIds {
-    fn new() -> BatchIds {
-        BatchIds { prefix: uuid::Uuid::now_v7().as_u128() << 64, count: 0 }
-    }
-
-    fn next(&mut self) -> BatchId {
-        self.count += 1;
-        BatchId(self.prefix | u128::from(self.count))
-    }
 }

@@ -9,6 +9,7 @@ mod keeper;
 pub mod metrics;
 mod payload;
 mod refusals;
+mod running;
 pub mod settings;
 pub mod trace;
 

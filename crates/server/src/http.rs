@@ -16,7 +16,7 @@ use axum::routing::{delete, get, post};
 use futures_util::Stream;
 use http_body_util::{BodyExt, Limited};
 use lockkeeper_keeper::trace::TraceParent;
-use lockkeeper_wire::operation::{Method, Operation};
+use lockkeeper_wire::operation::{Method, Operation, TABLE};
 use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -46,8 +46,8 @@ struct Doors {
 pub(crate) fn router(service: Arc<Service>, credentials: Credentials, hosts: Vec<String>) -> Router {
     let doors = Doors { service: service.clone(), credentials, hosts: hosts.into() };
     let mut router = Router::new();
-    for operation in Operation::ALL {
-        let row = operation.row();
+    for row in &TABLE {
+        let operation = row.operation;
         let path = format!("/{}", row.name);
         router = match (operation, row.method) {
             (Operation::Events, _) => router.route(&path, get(events)),

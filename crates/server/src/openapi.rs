@@ -1,7 +1,7 @@
 //! The OpenAPI document, made from the table of operations and the types of their bodies.
 
 use lockkeeper_wire::answer::Refused;
-use lockkeeper_wire::operation::{Access, Method, Operation, Row};
+use lockkeeper_wire::operation::{Access, Method, Operation, Row, TABLE};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
@@ -11,8 +11,8 @@ pub fn document() -> Value {
     let mut generator = settings.into_generator();
     let refused = generator.subschema_for::<Refused>();
     let mut paths = Map::new();
-    for operation in Operation::ALL {
-        let row = operation.row();
+    for row in &TABLE {
+        let operation = row.operation;
         if row.access == Access::Local {
             continue;
         }
@@ -24,7 +24,7 @@ pub fn document() -> Value {
             Method::Post => "post",
         };
         let fields = generator.definitions().get(&name_of(request.as_value())).cloned().unwrap_or_default();
-        let described = describe(operation, &row, &fields, request.as_value(), answer.as_value(), refused.as_value());
+        let described = describe(operation, row, &fields, request.as_value(), answer.as_value(), refused.as_value());
         paths.insert(path, json!({ method: described }));
     }
     json!({

@@ -193,7 +193,8 @@ pub(crate) fn conflict_sentence(conflict: &lockkeeper_core::outcome::Conflict, v
     let wanted = &conflict.wanted;
     let lines = |target: &Target| match target.span.intersection(wanted.span) {
         Some(span) if !span.is_whole() && target.key == wanted.key => {
-            format!("{}{} of {}", if span.last() == Some(span.start()) { "line " } else { "lines " }, span, target.key)
+            let word = if span.last() == Some(span.start()) { "Line" } else { "Lines" };
+            format!("{word} {span} of {}", target.key)
         }
         Some(_) | None => target.to_string(),
     };

@@ -48,6 +48,7 @@ pub enum Access {
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
+    pub operation: Operation,
     /// The path without its leading slash; the name on the socket.
     pub name: &'static str,
     pub method: Method,
@@ -60,137 +61,234 @@ pub struct Row {
 }
 
 impl Operation {
-    pub const ALL: [Operation; 20] = [
-        Operation::Acquire,
-        Operation::Release,
-        Operation::Renew,
-        Operation::ForceRelease,
-        Operation::Check,
-        Operation::Active,
-        Operation::KeyStatus,
-        Operation::History,
-        Operation::Events,
-        Operation::OpenSession,
-        Operation::CloseSession,
-        Operation::RestoreSession,
-        Operation::AttachSession,
-        Operation::Sessions,
-        Operation::OpenRoom,
-        Operation::CloseRoom,
-        Operation::Rooms,
-        Operation::Audit,
-        Operation::Status,
-        Operation::Stop,
-    ];
-
     pub fn named(name: &str) -> Option<Operation> {
-        Operation::ALL.into_iter().find(|operation| operation.row().name == name)
+        TABLE.iter().find(|row| row.name == name).map(|row| row.operation)
     }
 
-    pub fn row(self) -> Row {
-        use Access::{Anybody, Credential, Local, Operator};
-        use Method::{Get, Post};
-        let row = |name, method, access, summary, request, answer| Row {
-            name,
-            method,
-            access,
-            summary,
-            request,
-            answer,
-            streams: false,
-        };
-        match self {
-            Operation::Acquire => row(
-                "locks/acquire", Post, Credential, "Acquire a lock, or a set of them",
-                schema::<request::AcquireRequest>, schema::<answer::Granted>,
-            ),
-            Operation::Release => row(
-                "locks/release", Post, Credential, "Give locks back",
-                schema::<request::ReleaseRequest>, schema::<answer::Changed>,
-            ),
-            Operation::Renew => row(
-                "locks/renew", Post, Credential, "Renew locks, or beat for a session",
-                schema::<request::RenewRequest>, schema::<answer::Changed>,
-            ),
-            Operation::ForceRelease => row(
-                "locks/force-release", Post, Operator, "Take a lock away from its holder",
-                schema::<request::ForceReleaseRequest>, schema::<answer::Changed>,
-            ),
-            Operation::Check => row(
-                "locks/check", Post, Credential, "Ask who stands in the way, or whether a fencing token counts",
-                schema::<request::CheckRequest>, schema::<answer::Checked>,
-            ),
-            Operation::Active => row(
-                "locks/active", Get, Credential, "List what is held",
-                schema::<request::ListRequest>, schema::<answer::LockList>,
-            ),
-            Operation::KeyStatus => row(
-                "locks/status", Get, Anybody, "Who holds one key",
-                schema::<request::CheckRequest>, schema::<answer::KeyStatus>,
-            ),
-            Operation::History => row(
-                "locks/history", Get, Credential, "List what happened, newest first",
-                schema::<request::HistoryRequest>, schema::<answer::HistoryList>,
-            ),
-            Operation::Events => Row {
-                streams: true,
-                ..row(
-                    "events", Get, Credential, "Follow what happens; resumes behind Last-Event-ID",
-                    schema::<request::EventsRequest>, schema::<answer::EventView>,
-                )
-            },
-            Operation::OpenSession => row(
-                "sessions/open", Post, Credential, "Open a session, and restore what it lost",
-                schema::<request::SessionRequest>, schema::<answer::SessionOpened>,
-            ),
-            Operation::CloseSession => row(
-                "sessions/close", Post, Credential, "Close a session and release all that it holds",
-                schema::<request::SessionRequest>, schema::<answer::SessionClosed>,
-            ),
-            Operation::RestoreSession => row(
-                "sessions/restore", Post, Credential, "Acquire again what a session lost",
-                schema::<request::SessionRequest>, schema::<answer::SessionOpened>,
-            ),
-            Operation::AttachSession => Row {
-                streams: true,
-                ..row(
-                    "sessions/attach", Post, Credential,
-                    "Bind a session's locks to this connection: told when one is lost, released when it ends",
-                    schema::<request::AttachRequest>, schema::<answer::EventView>,
-                )
-            },
-            Operation::Sessions => row(
-                "sessions", Get, Credential, "List sessions",
-                schema::<request::StatusRequest>, schema::<answer::SessionList>,
-            ),
-            Operation::OpenRoom => row(
-                "rooms/open", Post, Credential, "Say that a person is editing a file",
-                schema::<request::RoomRequest>, schema::<answer::RoomChanged>,
-            ),
-            Operation::CloseRoom => row(
-                "rooms/close", Post, Credential, "Say that the person is done",
-                schema::<request::RoomRequest>, schema::<answer::RoomChanged>,
-            ),
-            Operation::Rooms => row(
-                "rooms", Get, Credential, "List busy rooms",
-                schema::<request::StatusRequest>, schema::<answer::RoomList>,
-            ),
-            Operation::Audit => row(
-                "audit", Get, Operator, "List what was asked and what came of it, newest first",
-                schema::<request::AuditRequest>, schema::<answer::AuditList>,
-            ),
-            Operation::Status => row(
-                "status", Get, Credential, "The service about itself",
-                schema::<request::StatusRequest>, schema::<answer::ServiceStatus>,
-            ),
-            Operation::Stop => row(
-                "stop", Post, Local, "Stop the service; nothing is released",
-                schema::<request::StatusRequest>, schema::<answer::Done>,
-            ),
-        }
+    pub fn row(self) -> &'static Row {
+        let row = &TABLE[self as usize];
+        assert!(row.operation == self, "the table has the order of the operations");
+        row
     }
 }
 
+/// Every operation, in the order of [`Operation`].
+pub static TABLE: [Row; 20] = [
+    Row {
+        operation: Operation::Acquire,
+        name: "locks/acquire",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Acquire a lock, or a set of them",
+        request: schema::<request::AcquireRequest>,
+        answer: schema::<answer::Granted>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Release,
+        name: "locks/release",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Give locks back",
+        request: schema::<request::ReleaseRequest>,
+        answer: schema::<answer::Changed>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Renew,
+        name: "locks/renew",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Renew locks, or beat for a session",
+        request: schema::<request::RenewRequest>,
+        answer: schema::<answer::Changed>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::ForceRelease,
+        name: "locks/force-release",
+        method: Method::Post,
+        access: Access::Operator,
+        summary: "Take a lock away from its holder",
+        request: schema::<request::ForceReleaseRequest>,
+        answer: schema::<answer::Changed>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Check,
+        name: "locks/check",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Ask who stands in the way, or whether a fencing token counts",
+        request: schema::<request::CheckRequest>,
+        answer: schema::<answer::Checked>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Active,
+        name: "locks/active",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "List what is held",
+        request: schema::<request::ListRequest>,
+        answer: schema::<answer::LockList>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::KeyStatus,
+        name: "locks/status",
+        method: Method::Get,
+        access: Access::Anybody,
+        summary: "Who holds one key",
+        request: schema::<request::CheckRequest>,
+        answer: schema::<answer::KeyStatus>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::History,
+        name: "locks/history",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "List what happened, newest first",
+        request: schema::<request::HistoryRequest>,
+        answer: schema::<answer::HistoryList>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Events,
+        name: "events",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "Follow what happens; resumes behind Last-Event-ID",
+        request: schema::<request::EventsRequest>,
+        answer: schema::<answer::EventView>,
+        streams: true,
+    },
+    Row {
+        operation: Operation::OpenSession,
+        name: "sessions/open",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Open a session, and restore what it lost",
+        request: schema::<request::SessionRequest>,
+        answer: schema::<answer::SessionOpened>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::CloseSession,
+        name: "sessions/close",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Close a session and release all that it holds",
+        request: schema::<request::SessionRequest>,
+        answer: schema::<answer::SessionClosed>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::RestoreSession,
+        name: "sessions/restore",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Acquire again what a session lost",
+        request: schema::<request::SessionRequest>,
+        answer: schema::<answer::SessionOpened>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::AttachSession,
+        name: "sessions/attach",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Bind a session's locks to this connection: told when one is lost, released when it ends",
+        request: schema::<request::AttachRequest>,
+        answer: schema::<answer::EventView>,
+        streams: true,
+    },
+    Row {
+        operation: Operation::Sessions,
+        name: "sessions",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "List sessions",
+        request: schema::<request::StatusRequest>,
+        answer: schema::<answer::SessionList>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::OpenRoom,
+        name: "rooms/open",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Say that a person is editing a file",
+        request: schema::<request::RoomRequest>,
+        answer: schema::<answer::RoomChanged>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::CloseRoom,
+        name: "rooms/close",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Say that the person is done",
+        request: schema::<request::RoomRequest>,
+        answer: schema::<answer::RoomChanged>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Rooms,
+        name: "rooms",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "List busy rooms",
+        request: schema::<request::StatusRequest>,
+        answer: schema::<answer::RoomList>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Audit,
+        name: "audit",
+        method: Method::Get,
+        access: Access::Operator,
+        summary: "List what was asked and what came of it, newest first",
+        request: schema::<request::AuditRequest>,
+        answer: schema::<answer::AuditList>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Status,
+        name: "status",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "The service about itself",
+        request: schema::<request::StatusRequest>,
+        answer: schema::<answer::ServiceStatus>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::Stop,
+        name: "stop",
+        method: Method::Post,
+        access: Access::Local,
+        summary: "Stop the service; nothing is released",
+        request: schema::<request::StatusRequest>,
+        answer: schema::<answer::Done>,
+        streams: false,
+    },
+];
+
 fn schema<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_the_order_of_the_operations_and_no_name_twice() {
+        for row in &TABLE {
+            assert_eq!(row.operation.row().name, row.name);
+            assert_eq!(Operation::named(row.name), Some(row.operation));
+        }
+    }
 }

@@ -112,12 +112,15 @@ impl Acquire {
         let client = context.client()?;
         if !self.hold {
             let patience = Wanting::patience(&request);
+            let _waiting = context.says_it_waits(patience);
             let answer: Value = client.call_within(Operation::Acquire, &identity.sign(request), patience)?;
             told(context, &answer)?;
             return Ok(());
         }
         let holding = Holding::start(client, identity)?;
+        let waiting = context.says_it_waits(Wanting::patience(&request));
         let answer = holding.take(request)?;
+        drop(waiting);
         told(context, &answer)?;
         if !context.global.json {
             note!("Holding. Ctrl-C or the end of the input releases.");

@@ -67,7 +67,8 @@ impl History {
         let request = AuditRequest { limit: Some(Whole::from(1000u64)), ..AuditRequest::default() };
         let audit: AuditList = context.look(Operation::Audit, request)?;
         let refused = audit.lines.into_iter().filter(|line| line["action"] == "locks/acquire" && line["outcome"] != "ok");
-        let meant = refused.filter(|line| key.is_none_or(|key| line["key"] == key));
+        let of_key = |line: &serde_json::Value| split(line["key"].as_str().unwrap_or_default()).0.to_owned();
+        let meant = refused.filter(|line| key.is_none_or(|key| of_key(line) == key));
         Ok(meant.take(usize::try_from(self.limit).unwrap_or(usize::MAX)).collect())
     }
 }
@@ -86,12 +87,22 @@ fn of_event(event: &EventView) -> Row {
 fn of_audit(line: &serde_json::Value) -> Row {
     let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
     let why = if line["reason"].is_string() { text("reason") } else { text("outcome") };
+    let key = text("key");
+    let (file, lines) = split(&key);
     Row {
         time: text("time"),
-        file: text("key"),
-        lines: text("lines"),
+        file: file.to_owned(),
+        lines: lines.to_owned(),
         action: why,
         state: "rejected".to_owned(),
         agent: if line["agentId"].is_string() { text("agentId") } else { text("sessionId") },
+    }
+}
+
+/// A file and its lines, as the audit log has them in one.
+fn split(key: &str) -> (&str, &str) {
+    match key.rsplit_once(':') {
+        Some((file, lines)) if lines.starts_with(|c: char| c.is_ascii_digit()) => (file, lines.trim_end_matches('-')),
+        Some(_) | None => (key, "all"),
     }
 }

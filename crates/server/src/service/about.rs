@@ -1,0 +1,55 @@
+//! The service about itself: its state, and what it was asked.
+
+use lockkeeper_keeper::settings::Settings;
+use lockkeeper_wire::answer::{AuditList, ServiceStatus, SettingsView};
+use lockkeeper_wire::request::{AuditRequest, StatusRequest};
+use lockkeeper_wire::word::Word;
+
+use super::{Body, HISTORY_DEFAULT, LIST_MAX, Noted, Service, json};
+use crate::door;
+use crate::refusal::No;
+
+impl Service {
+    pub(super) async fn read_audit(&self, body: AuditRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
+        let (audit, space) = (self.audit.clone(), keeper.space().to_string());
+        let read = tokio::task::spawn_blocking(move || {
+            audit.last(most, |line| line.space == space && body.outcome.as_ref().is_none_or(|outcome| line.outcome == *outcome))
+        });
+        let failed = |error: String| No::new(Word::Internal, format!("The audit log can't be read: {error}."));
+        let lines = read.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+        let lines = lines.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))?;
+        json(&AuditList { lines })
+    }
+
+    pub(super) async fn status(&self, body: StatusRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let (locks, waiting, sessions) =
+            keeper.read(|state, _| (state.lock_count(), state.waiter_count(), state.session_count())).await?;
+        let Settings { rules, default_ttl, heartbeat_interval } = &self.settings;
+        json(&ServiceStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            background: self.about.background,
+            engine: self.engine.place(),
+            durability: self.about.durability.clone(),
+            strength: keeper.strength().to_string(),
+            space: keeper.space().to_string(),
+            locks,
+            waiting,
+            sessions,
+            started_at: self.started_at.to_string(),
+            uptime_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            socket: self.about.socket.clone(),
+            listen: self.about.listen.clone(),
+            settings: SettingsView {
+                default_ttl_ms: default_ttl.0,
+                heartbeat_interval_ms: heartbeat_interval.0,
+                rate_limit: rules.quota_limit,
+                rate_limit_window_ms: rules.quota_window.0,
+                history_ttl_sec: rules.history_kept.0 / 1000,
+            },
+        })
+    }
+}

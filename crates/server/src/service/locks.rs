@@ -1,0 +1,281 @@
+//! Acquiring, giving back, renewing and looking at locks.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use lockkeeper_core::command::{Command, Want, Which};
+use lockkeeper_core::history::Entry;
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::lock::{Lock, Token};
+use lockkeeper_core::outcome::{Answer, GrantAction, Refusal};
+use lockkeeper_core::session::{Intention, SessionId};
+use lockkeeper_core::span::Span;
+use lockkeeper_core::state::State;
+use lockkeeper_core::time::Millis;
+use lockkeeper_wire::answer::{Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView};
+use lockkeeper_wire::number::Whole;
+use lockkeeper_wire::request::{
+    AcquireRequest, CheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, ReleaseRequest, RenewRequest,
+};
+use lockkeeper_wire::word::Word;
+
+use super::{Acquired, Body, Caller, HISTORY_DEFAULT, LIST_DEFAULT, LIST_MAX, Noted, Service, json, unexpected};
+use crate::door;
+use crate::refusal::{self, No};
+use crate::view::{self, Viewer};
+
+impl Service {
+    pub(super) async fn acquire(&self, body: AcquireRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key = named(&body);
+        noted.intention.clone_from(&body.intention);
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let acquire = door::acquire(&body, caller, self.settings.default_ttl)?;
+        noted.actor(&acquire.actor);
+        let (set, actor, default_space) = (body.locks.is_some(), acquire.actor.clone(), keeper.space().clone());
+        let answer = keeper.ask(Command::Acquire(acquire)).await?;
+        let viewer = Viewer { now: keeper.now() };
+        let Answer::Granted { action, locks } = answer else { return Err(unexpected(answer, viewer)) };
+        if action == GrantAction::Acquired {
+            let locks = locks.iter().map(|lock| lock.id).collect();
+            noted.granted = Some(Acquired { space: default_space, actor, locks });
+        }
+        let strength = keeper.strength().to_string();
+        let heartbeat = locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
+        match locks.as_slice() {
+            [lock] if !set => json(&Granted {
+                success: true,
+                action: action.word().to_owned(),
+                lock: viewer.lock(lock),
+                strength,
+                heartbeat_interval_ms: heartbeat,
+            }),
+            _ => json(&Changed {
+                success: true,
+                action: action.word().to_owned(),
+                locks: viewer.locks(&locks),
+                file_path: None,
+                strength: Some(strength),
+                heartbeat_interval_ms: Some(heartbeat),
+            }),
+        }
+    }
+
+    /// How often to beat for a lock: often enough that two lost beats do no harm.
+    fn heartbeat(&self, ttl: Millis) -> u64 {
+        self.settings.heartbeat_interval.0.min(ttl.0 / 3).max(100)
+    }
+
+    pub(super) async fn release(&self, body: ReleaseRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller)?;
+        noted.actor(&actor);
+        let which = match door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)? {
+            Some(which) => which,
+            None if body.all == Some(true) => Which::Everything,
+            None => return Err(No::new(Word::InvalidRequest, "Say what to release: a file_path, a lock_id, or all.")),
+        };
+        let token = door::token(body.fencing_token)?;
+        let request = door::request("locks/release", &body)?;
+        let answer = keeper.ask(Command::Release { actor, which, token, request }).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
+            Answer::Released { locks } => changed("released", viewer.locks(&locks), body.file_path),
+            other => Err(unexpected(other, viewer)),
+        }
+    }
+
+    pub(super) async fn renew(&self, body: RenewRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller)?;
+        noted.actor(&actor);
+        let which = door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)?;
+        let which = which.unwrap_or(Which::Everything);
+        let (ttl, token) = (door::ttl(body.ttl_ms, body.ttl_minutes)?, door::token(body.fencing_token)?);
+        let answer = keeper.ask(Command::Renew { actor, which, ttl, token }).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
+            Answer::Renewed { locks } => changed("renewed", viewer.locks(&locks), body.file_path),
+            other => Err(unexpected(other, viewer)),
+        }
+    }
+
+    pub(super) async fn force_release(&self, body: ForceReleaseRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
+        noted.intention.clone_from(&body.reason);
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller)?;
+        noted.actor(&actor);
+        let reason = Intention::parse(body.reason.as_deref().unwrap_or_default())?;
+        if reason.is_empty() {
+            return Err(No::new(Word::InvalidRequest, "Taking a lock away needs a reason, for its holder to read."));
+        }
+        let which = door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)?;
+        let Some(which) = which else {
+            return Err(No::new(Word::InvalidRequest, "Say what to take away: a file_path or a lock_id."));
+        };
+        let request = door::request("locks/force-release", &body)?;
+        let answer = keeper.ask(Command::ForceRelease { by: actor.agent, reason, which, request }).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
+            Answer::ForceReleased { locks } => changed("force_released", viewer.locks(&locks), body.file_path),
+            other => Err(unexpected(other, viewer)),
+        }
+    }
+
+    pub(super) async fn check(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key.clone_from(&body.file_path);
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller).ok();
+        let wants = door::checked(&body)?;
+        let token = door::token(body.fencing_token)?;
+        let session = actor.map(|actor| actor.session);
+        if wants.is_empty() && (token.is_none() || session.is_none()) {
+            return Err(No::new(Word::InvalidRequest, "Say what to check: a file_path, or file_paths."));
+        }
+        keeper
+            .read(move |state, now| {
+                let viewer = Viewer { now };
+                if let Some(token) = token {
+                    return token_checked(state, token, session.as_ref(), &wants, viewer);
+                }
+                let nobody = SessionId::parse("-").expect("a session id");
+                let busy = state.conflicts(session.as_ref().unwrap_or(&nobody), &wants);
+                let own = session.iter().flat_map(|session| state.locks_of(session)).filter_map(|id| state.lock(id));
+                let held: Vec<_> = own.filter(|lock| wants.iter().any(|want| want.target.overlaps(&lock.target))).take(100).collect();
+                let message = match busy.conflicts.first() {
+                    None if held.is_empty() => "Free.".to_owned(),
+                    None => "Yours.".to_owned(),
+                    Some(first) => refusal::conflict_sentence(first, viewer),
+                };
+                Ok(Checked {
+                    success: true,
+                    free: busy.conflicts.is_empty(),
+                    message,
+                    conflicts: busy.conflicts.iter().map(|conflict| viewer.conflict(conflict)).collect(),
+                    more_conflicts: busy.more,
+                    held: viewer.locks(held),
+                })
+            })
+            .await?
+            .and_then(|checked| json(&checked))
+    }
+
+    pub(super) async fn active(&self, body: ListRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let about = body.file_path.as_deref().map(|path| door::key(Some(path))).transpose()?;
+        let most = door::limit(body.limit, LIST_DEFAULT, LIST_MAX)?;
+        let waiting = body.waiting == Some(true);
+        let list = keeper.read(move |state, now| {
+            let viewer = Viewer { now };
+            let meant = |key: &Key| about.as_ref().is_none_or(|about| about.overlaps(key));
+            let mut locks: Vec<_> = state.locks().filter(|lock| meant(&lock.target.key)).collect();
+            let total = locks.len();
+            locks.sort_unstable_by(|one, other| one.target.cmp(&other.target).then(one.id.cmp(&other.id)));
+            let listed = locks.into_iter().take(most).map(|lock| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) });
+            let mut waiters: Vec<_> = state.waiters().filter(|_| waiting).collect();
+            waiters.retain(|waiter| waiter.asked.wants.iter().any(|want| meant(&want.target.key)));
+            waiters.sort_unstable_by_key(|waiter| waiter.rank());
+            let waiting = waiters.into_iter().take(most).map(|waiter| viewer.waiter(waiter)).collect();
+            LockList { locks: listed.collect(), total, waiting }
+        });
+        json(&list.await?)
+    }
+
+    pub(super) async fn key_status(&self, body: CheckRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let key = door::key(body.file_path.as_deref())?;
+        let target = Target { key, span: Span::WHOLE };
+        let status = keeper.read(move |state, now| {
+            let viewer = Viewer { now };
+            let mut locks = Vec::new();
+            state.all_overlapping(&target, |lock| {
+                locks.push(viewer.lock(lock));
+                if locks.len() < 100 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            let lock = locks.first().map(|first| HolderView {
+                locked_by: first.owner.clone(),
+                agent_type: SessionId::parse(&first.session_id)
+                    .ok()
+                    .and_then(|id| state.session(&id)?.agent_type.as_ref().map(ToString::to_string)),
+                locked_at: first.created_at.clone(),
+                expires_at: first.expires_at.clone(),
+                reason: first.intention.clone(),
+            });
+            KeyStatus { locked: lock.is_some(), file_path: target.key.to_string(), lock, locks }
+        });
+        json(&status.await?)
+    }
+
+    pub(super) async fn history(&self, body: HistoryRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let about = body.file_path.as_deref().map(|path| door::key(Some(path))).transpose()?;
+        let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
+        let epoch = keeper.epoch();
+        let list = keeper.read(move |state, _| {
+            let meant = |entry: &&Arc<Entry>| {
+                about.as_ref().is_none_or(|about| about.overlaps(&entry.target.key))
+            };
+            let events = state.history().newest().filter(meant).take(most).map(|entry| view::event(epoch, entry));
+            HistoryList { events: events.collect(), total: state.history().len() }
+        });
+        json(&list.await?)
+    }
+}
+
+/// Whether a fencing token is that of a lock which is held now.
+fn token_checked(
+    state: &State,
+    token: Token,
+    session: Option<&SessionId>,
+    wants: &[Want],
+    viewer: Viewer,
+) -> Result<Checked, No> {
+    let mut current = session.into_iter().flat_map(|session| state.locks_of(session)).filter_map(|id| state.lock(id));
+    let mut found = current.find(|lock| lock.token == token).cloned();
+    for want in wants {
+        state.all_overlapping(&want.target, |lock| {
+            if lock.token == token {
+                found = Some(lock.clone());
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    let meant = |lock: &Lock| wants.is_empty() || wants.iter().any(|want| want.target.overlaps(&lock.target));
+    match found.filter(|lock| meant(lock)) {
+        Some(lock) => Ok(Checked {
+            success: true,
+            free: true,
+            message: format!("Fencing token {token} is the one of {}.", lock.target),
+            conflicts: Vec::new(),
+            more_conflicts: false,
+            held: vec![viewer.lock(&lock)],
+        }),
+        None => {
+            let targets = wants.iter().map(|want| want.target.clone()).collect();
+            Err(refusal::refused(&Refusal::LockLost { targets }, viewer))
+        }
+    }
+}
+
+fn changed(action: &str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
+    json(&Changed { success: true, action: action.to_owned(), locks, file_path, strength: None, heartbeat_interval_ms: None })
+}
+
+/// What was asked for, in one line.
+fn named(body: &AcquireRequest) -> Option<String> {
+    const KEYS_MAX: usize = 16;
+    let one = |path: &str, start: Option<Whole>, end: Option<Whole>| match (start, end) {
+        (None, _) => path.to_owned(),
+        (Some(start), None | Some(Whole(-1))) => format!("{path}:{}-", start.0),
+        (Some(start), Some(end)) => format!("{path}:{}-{}", start.0, end.0),
+    };
+    if let Some(path) = &body.file_path {
+        return Some(one(path, body.start_line, body.end_line));
+    }
+    let specs = body.locks.iter().flatten().take(KEYS_MAX);
+    let keys: Vec<String> = specs.map(|spec| one(&spec.file_path, spec.start_line, spec.end_line)).collect();
+    (!keys.is_empty()).then(|| keys.join(" "))
+}

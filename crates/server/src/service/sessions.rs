@@ -1,0 +1,116 @@
+//! Sessions and rooms.
+
+use lockkeeper_core::command::{Actor, Command};
+use lockkeeper_core::outcome::Answer;
+use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
+use lockkeeper_wire::request::{RoomRequest, SessionRequest, StatusRequest};
+
+use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
+use crate::view::{self, Viewer};
+use crate::{door, refusal};
+
+impl Service {
+    pub(super) async fn session(
+        &self,
+        body: SessionRequest,
+        caller: &Caller,
+        noted: &mut Noted,
+        command: impl FnOnce(Actor) -> Command,
+    ) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller)?;
+        noted.actor(&actor);
+        let owner = actor.agent.to_string();
+        let answer = keeper.ask(command(actor)).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
+            Answer::Opened { session, restored, refreshed, skipped } => {
+                let skipped = skipped.iter().map(|skipped| {
+                    let (start_line, end_line) = view::lines(skipped.target.span);
+                    let message = skipped.conflicts.first().map_or_else(
+                        || "It can't be had now.".to_owned(),
+                        |conflict| refusal::conflict_sentence(conflict, viewer),
+                    );
+                    SkippedView { file_path: skipped.target.key.to_string(), start_line, end_line, message }
+                });
+                json(&SessionOpened {
+                    success: true,
+                    session_id: session.to_string(),
+                    owner,
+                    restored: viewer.locks(&restored),
+                    refreshed: viewer.locks(&refreshed),
+                    skipped: skipped.collect(),
+                    heartbeat_interval_ms: self.settings.heartbeat_interval.0,
+                })
+            }
+            Answer::Closed { session, released } => json(&SessionClosed {
+                success: true,
+                session_id: session.to_string(),
+                released: viewer.locks(&released),
+            }),
+            other => Err(unexpected(other, viewer)),
+        }
+    }
+
+    pub(super) async fn sessions(&self, body: StatusRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let list = keeper.read(move |state, now| {
+            let viewer = Viewer { now };
+            let mut sessions: Vec<_> = state.sessions().collect();
+            let total = sessions.len();
+            sessions.sort_unstable_by(|one, other| other.seen.cmp(&one.seen).then(one.id.cmp(&other.id)));
+            let sessions = sessions.into_iter().take(LIST_DEFAULT).map(|session| viewer.session(state, session)).collect();
+            SessionList { sessions, total }
+        });
+        json(&list.await?)
+    }
+
+    pub(super) async fn open_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key.clone_from(&body.file_path);
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller)?;
+        noted.actor(&actor);
+        let (key, busy) = door::room(&body)?;
+        let answer = keeper.ask(Command::OpenRoom { actor, key, busy }).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
+            Answer::RoomOpened { room, present } => json(&RoomChanged {
+                success: true,
+                action: "opened".to_owned(),
+                file_path: room.key.to_string(),
+                room: Some(viewer.room(&room)),
+                present: viewer.locks(&present),
+            }),
+            other => Err(unexpected(other, viewer)),
+        }
+    }
+
+    pub(super) async fn close_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        noted.key.clone_from(&body.file_path);
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let actor = door::actor(&body, caller)?;
+        noted.actor(&actor);
+        let (key, _) = door::room(&body)?;
+        let answer = keeper.ask(Command::CloseRoom { actor, key }).await?;
+        match answer {
+            Answer::RoomClosed { key } => json(&RoomChanged {
+                success: true,
+                action: "closed".to_owned(),
+                file_path: key.to_string(),
+                room: None,
+                present: Vec::new(),
+            }),
+            other => Err(unexpected(other, Viewer { now: keeper.now() })),
+        }
+    }
+
+    pub(super) async fn rooms(&self, body: StatusRequest, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        let list = keeper.read(move |state, now| {
+            let viewer = Viewer { now };
+            let rooms: Vec<_> = state.rooms().take(LIST_DEFAULT).map(|room| viewer.room(room)).collect();
+            RoomList { rooms, total: state.rooms().count() }
+        });
+        json(&list.await?)
+    }
+}

@@ -1,0 +1,149 @@
+//! A service in this process, and the doors to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::{Client, Endpoint};
+use lockkeeper_core::space::Space;
+use lockkeeper_core::time::Millis;
+use lockkeeper_engine::Durability;
+use lockkeeper_keeper::audit::Audit;
+use lockkeeper_keeper::metrics::Metrics;
+use lockkeeper_keeper::settings::Settings;
+use lockkeeper_server::auth::{Credential, Credentials};
+use lockkeeper_server::serve::{self, Doors};
+use lockkeeper_server::service::{About, Caller, Input, Service};
+use lockkeeper_wire::operation::Operation;
+use serde_json::{Value, json};
+
+#[derive(Clone, Copy)]
+pub enum EngineKind {
+    Memory,
+    File,
+    FileInterval,
+}
+
+#[derive(Clone, Copy)]
+pub enum DoorKind {
+    Api,
+    Socket,
+    Http,
+}
+
+/// A running service with one door, and everything that has to live as long.
+pub struct House {
+    runtime: tokio::runtime::Runtime,
+    service: Arc<Service>,
+    door: Door,
+    _folder: tempfile::TempDir,
+}
+
+#[derive(Clone)]
+enum Door {
+    Api,
+    Client(Client),
+}
+
+pub const SECRET: &str = "a-secret-of-the-tests";
+
+impl House {
+    pub fn open(engine: EngineKind, door: DoorKind) -> House {
+        House::with_quota(engine, door, 0)
+    }
+
+    pub fn with_quota(engine: EngineKind, door: DoorKind, quota: u32) -> House {
+        let folder = tempfile::tempdir().expect("a folder");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let (url, durability) = match engine {
+            EngineKind::Memory => ("memory:".to_owned(), Durability::Always),
+            EngineKind::File => (format!("file:{}", folder.path().join("ledgers").display()), Durability::Always),
+            EngineKind::FileInterval => (format!("file:{}", folder.path().join("ledgers").display()), Durability::Interval),
+        };
+        let socket_path = folder.path().join("socket");
+        let (service, address) = runtime.block_on(async {
+            let engine = lockkeeper_engine::open(&url, durability).expect("an engine");
+            let mut settings = Settings::default();
+            settings.rules.quota_limit = quota;
+            settings.rules.quota_window = Millis(60_000);
+            let metrics = Arc::new(Metrics::new());
+            let audit = Audit::open(folder.path(), metrics.clone()).expect("an audit log");
+            let about = About { background: false, durability: durability.to_string(), socket: None, listen: None };
+            let space = Space::parse("test").expect("a space");
+            let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
+            let socket = serve::bind_socket(&socket_path).await.expect("a socket");
+            let http = serve::bind_http("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+            let address = http.local_addr().expect("an address");
+            let credentials = Credentials::new(vec![Credential::new(SECRET, None, true)]);
+            let doors = Doors { socket: Some(socket), http: Some(http), credentials, hosts: Vec::new() };
+            tokio::spawn(serve::run(service.clone(), doors));
+            (service, address)
+        });
+        let endpoint = match door {
+            DoorKind::Api => None,
+            DoorKind::Socket => Some(Endpoint::Unix(socket_path)),
+            DoorKind::Http => Some(Endpoint::Http { url: format!("http://{address}"), credential: Some(SECRET.into()) }),
+        };
+        let door = endpoint.map_or(Door::Api, |endpoint| Door::Client(Client::connect(endpoint).expect("a connection")));
+        House { runtime, service, door, _folder: folder }
+    }
+
+    /// Asks, and gives back the status and the body.
+    pub fn ask(&self, operation: Operation, body: Value) -> (u16, Value) {
+        ask(&self.door, &self.service, self.runtime.handle(), operation, body)
+    }
+
+    /// Asks something that waits, beside the test.
+    pub fn ask_aside(&self, operation: Operation, body: Value) -> std::thread::JoinHandle<(u16, Value)> {
+        let (door, service, handle) = (self.door.clone(), self.service.clone(), self.runtime.handle().clone());
+        let asked = std::thread::spawn(move || ask(&door, &service, &handle, operation, body));
+        std::thread::sleep(Duration::from_millis(150));
+        asked
+    }
+
+    /// Expects a grant, and gives back the lock.
+    pub fn granted(&self, session: &str, path: &str, more: Value) -> Value {
+        let (status, body) = self.ask(Operation::Acquire, wanting(session, path, more));
+        assert_eq!(status, 200, "{session} {path}: {body}");
+        body
+    }
+
+    /// Expects a refusal with this word, and gives it back.
+    pub fn refused(&self, operation: Operation, body: Value, status: u16, word: &str) -> Value {
+        let (told, answer) = self.ask(operation, body);
+        assert_eq!((told, answer["error"].as_str()), (status, Some(word)), "{answer}");
+        assert_eq!(answer["success"], false);
+        assert!(!answer["message"].as_str().unwrap_or_default().is_empty(), "a refusal says why: {answer}");
+        answer
+    }
+
+    pub fn held(&self) -> Vec<String> {
+        let (_, list) = self.ask(Operation::Active, json!({}));
+        let rows = list["locks"].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|lock| format!("{} {}", lock["session_id"].as_str().unwrap(), lock["file_path"].as_str().unwrap())).collect()
+    }
+}
+
+fn ask(door: &Door, service: &Service, handle: &tokio::runtime::Handle, operation: Operation, body: Value) -> (u16, Value) {
+    match door {
+        Door::Api => {
+            let text = body.to_string();
+            let reply = handle.block_on(service.call(operation, Input::Json(text.as_bytes()), &Caller::local()));
+            (reply.status, serde_json::from_slice(&reply.body).expect("JSON"))
+        }
+        Door::Client(client) => {
+            let wait = Duration::from_millis(body["wait_ms"].as_u64().unwrap_or(0));
+            let raw = serde_json::value::to_raw_value(&body).expect("JSON");
+            let (status, body) = client.call_raw(operation, &raw, wait).expect("an answer");
+            (status, serde_json::from_slice(&body).expect("JSON"))
+        }
+    }
+}
+
+/// The body of an acquisition: `more` adds to it or replaces.
+pub fn wanting(session: &str, path: &str, more: Value) -> Value {
+    let mut body = json!({ "session_id": session, "agent_id": session, "file_path": path, "intention": "work" });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    body
+}

@@ -80,6 +80,9 @@ impl Serve {
 
     async fn serve(&self, config: &Config) -> Result<(), Failure> {
         let socket = self.socket.clone().unwrap_or_else(|| config.socket());
+        // While one service gives way to another, no command may start a third. In the background, the command that
+        // starts it has the guard.
+        let guard = if self.background { None } else { Some(start::guard(&config.home)?) };
         take_over(&socket, self.background).await?;
         let durability = match self.durability.clone().or_else(|| config.durability()).as_deref() {
             None | Some("always") => Durability::Always,
@@ -101,6 +104,7 @@ impl Serve {
         };
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
         let listener = serve::bind_socket(&socket).await.with_context(|| format!("the socket {}", socket.display()))?;
+        drop(guard);
         let metrics = Arc::new(Metrics::new());
         let audit = Audit::open(&config.home, metrics.clone()).context("the audit log can't be written")?;
         let about = About {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper_client::{Client, Endpoint, Error};
@@ -25,11 +26,13 @@ pub(crate) fn client(config: &Config, url: Option<&str>) -> Result<Client, Error
         return Ok(client);
     }
     let endpoint = Endpoint::Unix(config.socket());
-    if let Ok(client) = Client::connect(endpoint.clone()) {
-        return Ok(client);
-    }
-    start(config)?;
-    Client::connect(endpoint)
+    let connected = Client::connect(endpoint.clone()).or_else(|_| {
+        start(config)?;
+        Client::connect(endpoint)
+    })?;
+    // A service that is killed while a command waits or holds is started again by that command.
+    let of_revive = config.clone();
+    Ok(connected.revived_by(Arc::new(move || start(&of_revive))))
 }
 
 fn start(config: &Config) -> Result<(), Error> {
@@ -42,8 +45,7 @@ fn start(config: &Config) -> Result<(), Error> {
             socket.display()
         )));
     }
-    let guard = open_guard(&config.home).map_err(|error| failed("the start can't be guarded", &error))?;
-    wait_for(&guard)?;
+    let _guard = guard(&config.home)?;
     // Whoever had the guard before has started it.
     if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
         return Ok(());
@@ -56,15 +58,14 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(home)
 }
 
-fn open_guard(home: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(home.join("start.lock"))
-}
-
-fn wait_for(guard: &File) -> Result<(), Error> {
+/// Waits until nobody else is starting a service; nobody will until the file is dropped.
+pub(crate) fn guard(home: &Path) -> Result<File, Error> {
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(home.join("start.lock"));
+    let guard = opened.map_err(|error| Error::Unreachable(format!("the start can't be guarded: {error}")))?;
     let give_up = Instant::now() + START_TIME_MAX;
     loop {
         match guard.try_lock() {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(guard),
             Err(std::fs::TryLockError::WouldBlock) if Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(2));
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use lockkeeper_client::{Client, Error};
+use lockkeeper_client::Error;
 use lockkeeper_wire::answer::EventView;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::EventsRequest;
@@ -14,6 +14,7 @@ use crate::output::{self, note, say};
 
 /// How long a service that went away is waited for.
 const AWAY_TIME_MAX: Duration = Duration::from_secs(60);
+const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Goes on where it stopped when the service restarts.
 #[derive(Debug, Args)]
@@ -27,40 +28,29 @@ impl Watch {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let space = Some(context.config()?.space()?);
         let mut after = self.after;
-        let mut client = context.client()?;
+        let client = context.client()?;
+        let mut away_since: Option<Instant> = None;
         loop {
             let request = EventsRequest { after: after.clone(), space: space.clone(), ..EventsRequest::default() };
-            let events = client.stream(Operation::Events, &request)?;
-            loop {
-                match events.next(Duration::from_secs(3600)) {
-                    Ok(None) => {}
-                    Ok(Some(body)) => {
+            match client.stream(Operation::Events, &request) {
+                Ok(events) => {
+                    away_since = None;
+                    while let Ok(next) = events.next(Duration::from_secs(3600)) {
+                        let Some(body) = next else { continue };
                         let event: EventView = serde_json::from_slice(&body).map_err(anyhow::Error::from)?;
                         after = Some(event.id.clone());
                         show(context, &event);
                     }
-                    Err(ended) => {
-                        tracing::debug!(?ended, "the stream ended");
-                        break;
-                    }
                 }
+                Err(Error::Unreachable(_)) if away_since.is_none_or(|since| since.elapsed() < AWAY_TIME_MAX) => {}
+                Err(error) => return Err(error.into()),
             }
-            client = again(context, client)?;
-        }
-    }
-}
-
-/// The service went away: waits for it, or for another in its place.
-fn again(context: &Context, old: Client) -> Result<Client, Failure> {
-    note!("The service went away; waiting for it.");
-    let endpoint = old.endpoint().clone();
-    drop(old);
-    let give_up = Instant::now() + AWAY_TIME_MAX;
-    loop {
-        match Client::connect(endpoint.clone()) {
-            Ok(client) => return Ok(client),
-            Err(Error::Unreachable(_)) if Instant::now() < give_up => std::thread::sleep(Duration::from_millis(100)),
-            Err(_) => return context.client(),
+            if away_since.is_none() {
+                note!("The service went away; waiting for it.");
+            }
+            away_since.get_or_insert_with(Instant::now);
+            std::thread::sleep(AGAIN_PAUSE);
+            client.reopen();
         }
     }
 }

@@ -43,11 +43,21 @@ impl Identity {
     }
 }
 
+/// Brings a service back that has gone away.
+pub type Revive = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
+
 /// A service, as seen from outside. Clones share the connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     endpoint: Endpoint,
     door: Arc<Mutex<Door>>,
+    revive: Option<Revive>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +69,13 @@ enum Door {
 impl Client {
     pub fn connect(endpoint: Endpoint) -> Result<Client, Error> {
         let door = open(&endpoint)?;
-        Ok(Client { endpoint, door: Arc::new(Mutex::new(door)) })
+        Ok(Client { endpoint, door: Arc::new(Mutex::new(door)), revive: None })
+    }
+
+    /// From now on, a service that has gone away is brought back by this.
+    #[must_use]
+    pub fn revived_by(self, revive: Revive) -> Client {
+        Client { revive: Some(revive), ..self }
     }
 
     pub fn endpoint(&self) -> &Endpoint {
@@ -136,12 +152,12 @@ impl Client {
     }
 
     /// Connects anew if the connection has ended. `true`: there is one.
-    pub(crate) fn reopen(&self) -> bool {
+    pub fn reopen(&self) -> bool {
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
         match &*door {
             Door::Http(_) => true,
             Door::Lines(lines) if !lines.has_ended() => true,
-            Door::Lines(_) => match open(&self.endpoint) {
+            Door::Lines(_) => match open(&self.endpoint).or_else(|error| self.revived(error)) {
                 Ok(opened) => {
                     *door = opened;
                     true
@@ -149,6 +165,12 @@ impl Client {
                 Err(_) => false,
             },
         }
+    }
+
+    fn revived(&self, error: Error) -> Result<Door, Error> {
+        let Some(revive) = &self.revive else { return Err(error) };
+        revive()?;
+        open(&self.endpoint)
     }
 
     fn door(&self) -> Door {

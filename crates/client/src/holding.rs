@@ -178,7 +178,7 @@ impl Shared {
     }
 
     fn run(&self, lost: &Sender<Lost>, stopped: &Receiver<()>) {
-        let mut beat_at = BootTime::now().plus(self.interval());
+        let mut beaten = BootTime::now();
         loop {
             match stopped.recv_timeout(SLICE) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -186,12 +186,12 @@ impl Shared {
             }
             self.hear_losses(lost);
             self.lose(lost, "its time ran out before a heartbeat came through", |_, held| BootTime::now() >= held.deadline);
-            let now = BootTime::now();
-            if now >= beat_at {
-                let sent = now;
+            let sent = BootTime::now();
+            // Looked at anew each time: a lock with a shorter life may have come since.
+            if sent >= beaten.plus(self.interval()) {
                 match self.beat() {
                     Ok(kept) => {
-                        beat_at = sent.plus(self.interval());
+                        beaten = sent;
                         self.lose(lost, "the service no longer has it", |id, _| !kept.contains_key(id));
                         for held in self.held().values_mut() {
                             held.deadline = deadline(sent, &held.lock);
@@ -202,7 +202,6 @@ impl Shared {
                         if self.client.reopen() {
                             let _ = self.attach();
                         }
-                        beat_at = BootTime::now().plus(SLICE);
                     }
                 }
             }

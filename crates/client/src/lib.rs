@@ -22,7 +22,7 @@ mod holding;
 mod http;
 mod lines;
 
-pub use client::{Client, Identity};
+pub use client::{Client, Identity, Revive};
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use holding::{Holding, Lost};

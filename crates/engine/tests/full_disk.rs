@@ -94,6 +94,9 @@ async fn a_full_disk_refuses_ordinary_batches_takes_freeing_ones_and_recovers_by
     assert!(matches!(free(&mut scribe, vec![6; 300]).await, Append::Appended(_)), "frees after a restart");
     fs::remove_file(&ballast).expect("removed");
     waits_until_it_takes_again(&mut scribe).await;
+    for number in 0..12 {
+        scribe.append(&vec![number; 1 << 20]).await;
+    }
     assert_eq!(records(&scribe).await, scribe.written);
     drop(scribe.ledger);
     assert_eq!(records(&open_sound(&root).await).await, scribe.written);
@@ -111,9 +114,25 @@ async fn a_batch_that_fits_only_in_part_leaves_nothing_behind() {
         assert!(matches!(free(&mut scribe, vec![0xee; 16 << 20]).await, Append::Full));
     }
     assert_eq!(records(&scribe).await, scribe.written);
+    let last = fs::read(desk::logs(&root).last().expect("a log")).expect("readable");
+    assert_eq!(last.len(), 8 << 20, "no longer than it was");
+    assert!(!last.windows(64).any(|window| window == [0xee; 64]), "nothing of it is left");
     for size in [10, 5000, 100_000] {
         assert!(matches!(free(&mut scribe, vec![1; size]).await, Append::Appended(_)), "{size} bytes still fit");
     }
+    drop(scribe.ledger);
+    assert_eq!(records(&open_sound(&root).await).await, scribe.written);
+}
+
+#[tokio::test]
+async fn a_whole_segment_is_kept_back_for_what_frees_something() {
+    let disk = SmallDisk::mount(40);
+    let root = disk.path().join("ledgers");
+    let mut scribe = open_sound(&root).await;
+    fill_up(&mut scribe).await;
+    let whole = (8 << 20) - desk::SEGMENT_HEADER - desk::RECORD_HEADER;
+    assert!(matches!(free(&mut scribe, vec![1; whole as usize]).await, Append::Appended(_)));
+    assert!(matches!(free(&mut scribe, vec![1; 8]).await, Append::Full), "that was all");
     drop(scribe.ledger);
     assert_eq!(records(&open_sound(&root).await).await, scribe.written);
 }

@@ -100,6 +100,7 @@ async fn the_clock_survives_when_only_a_snapshot_is_left() {
     let mut bytes = std::fs::read(log).expect("readable");
     bytes[desk::SEGMENT_HEADER as usize..].fill(0);
     std::fs::write(log, bytes).expect("written");
+    time.set_wall(0);
     let scribe = scribe_with(root.path(), &time).await;
     assert_eq!(scribe.read(kept.position).await.records, []);
     assert_eq!(scribe.ledger.now().time, last.stamp.time, "the same boot");

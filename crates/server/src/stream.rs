@@ -26,7 +26,6 @@ pub(crate) const UNREAD_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Events {
     keeper: Keeper,
-    epoch: u64,
     seen: u64,
     live: Receiver<Arc<Entry>>,
     /// Read from the history, not yet handed out.
@@ -51,11 +50,12 @@ impl Events {
                 None => return Err(No::new(Word::InvalidRequest, "That is no id of an event.")),
             },
         };
-        Ok(Events { keeper, epoch, seen, live, page: std::collections::VecDeque::new(), behind: seen < made })
+        Ok(Events { keeper, seen, live, page: std::collections::VecDeque::new(), behind: seen < made })
     }
 
+    /// Asked each time: a ledger that was empty gets its name with its first entry.
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
+        self.keeper.epoch()
     }
 
     /// The next entry; an error when it is no longer kept.
@@ -112,7 +112,6 @@ pub(crate) struct Attached {
     pub(crate) actor: Actor,
     locks: Vec<LockId>,
     live: Receiver<Arc<Entry>>,
-    epoch: u64,
 }
 
 impl Attached {
@@ -122,8 +121,8 @@ impl Attached {
         let ids = body.lock_ids.iter().flatten();
         let locks = ids.map(|id| LockId::parse(id).ok_or_else(|| No::new(Word::InvalidRequest, "That is no lock_id.")));
         let locks = locks.collect::<Result<Vec<_>, _>>()?;
-        let (live, epoch) = (keeper.entries(), keeper.epoch());
-        Ok(Attached { keeper, actor, locks, live, epoch })
+        let live = keeper.entries();
+        Ok(Attached { keeper, actor, locks, live })
     }
 
     /// The locks that are bound from the start.
@@ -136,7 +135,7 @@ impl Attached {
         loop {
             match self.live.recv().await {
                 Ok(entry) if entry.session == self.actor.session && entry.action.is_loss() => {
-                    return Ok(view::event(self.epoch, &entry));
+                    return Ok(view::event(self.keeper.epoch(), &entry));
                 }
                 // Too far behind to say what was lost: a beat will tell.
                 Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -2,7 +2,7 @@
 
 use super::scribe::{bytes, on_snapshot};
 use super::{Builder, Scribe};
-use crate::{Base, Position};
+use crate::{Append, Base, Batch, BatchId, Durable, Position};
 
 pub(super) async fn a_snapshot_stands_for_what_it_replaced<B: Builder>(builder: &B) {
     let (_guard, engine) = builder.build().await;
@@ -29,6 +29,27 @@ pub(super) async fn a_snapshot_stands_for_what_it_replaced<B: Builder>(builder: 
     assert_eq!(on_snapshot(scribe.read(Position::ORIGIN).await).2, scribe.written[7..]);
 }
 
+pub(super) async fn a_snapshot_far_behind_the_end_takes_nothing_after_it<B: Builder>(builder: &B) {
+    let (guard, engine) = builder.build().await;
+    let mut scribe = Scribe::at_origin(&engine, "a").await;
+    for seed in 0..26 {
+        scribe.append(&bytes(1 << 20, seed)).await;
+    }
+    for place in [3, 9, 20] {
+        scribe.ledger.compact(scribe.written[place].position, vec![place as u8]).await.expect("compacts");
+        let (position, _, records) = on_snapshot(scribe.read(Position::ORIGIN).await);
+        assert_eq!(position, scribe.written[place].position);
+        assert!(records == scribe.written[place + 1..], "after the snapshot at {place}");
+        let delta = scribe.read(scribe.written[place + 2].position).await;
+        assert!(delta.base == Base::Asked && delta.records == scribe.written[place + 3..]);
+    }
+    let Scribe { ledger, written, .. } = scribe;
+    drop((ledger, engine));
+    let engine = builder.reopen(&guard).await;
+    let (_, _, records) = on_snapshot(Scribe::at_origin(&engine, "a").await.read(Position::ORIGIN).await);
+    assert!(records == written[21..], "after reopening");
+}
+
 pub(super) async fn a_later_snapshot_replaces_an_earlier_one<B: Builder>(builder: &B) {
     let (_guard, engine) = builder.build().await;
     let mut scribe = Scribe::at_origin(&engine, "a").await;
@@ -38,6 +59,18 @@ pub(super) async fn a_later_snapshot_replaces_an_earlier_one<B: Builder>(builder
     }
     let (position, snapshot, records) = on_snapshot(scribe.read(Position::ORIGIN).await);
     assert_eq!((position, snapshot, records), (scribe.at, vec![4; 1000], Vec::new()));
+}
+
+pub(super) async fn a_snapshot_stands_only_for_what_is_durable<B: Builder>(builder: &B) {
+    let (_guard, engine) = builder.build().await;
+    let scribe = Scribe::at_origin(&engine, "a").await;
+    // Nobody waits for a batch that frees something, so its sync may be some way off.
+    let batch = Batch { id: BatchId(1), payload: b"frees".to_vec(), frees: true };
+    let Append::Appended(freed) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await else {
+        panic!("not appended");
+    };
+    scribe.ledger.compact(freed.position, b"state".to_vec()).await.expect("compacts");
+    assert_eq!(*scribe.ledger.durable().borrow(), Durable::Up(1));
 }
 
 pub(super) async fn an_older_snapshot_changes_nothing<B: Builder>(builder: &B) {

@@ -59,7 +59,9 @@ pub async fn run<B: Builder>(builder: &B) {
             large_batches_are_kept_like_small_ones;
         compaction:
             a_snapshot_stands_for_what_it_replaced
+            a_snapshot_far_behind_the_end_takes_nothing_after_it
             a_later_snapshot_replaces_an_earlier_one
+            a_snapshot_stands_only_for_what_is_durable
             an_older_snapshot_changes_nothing
             a_snapshot_of_another_past_is_refused
             appends_go_on_while_a_snapshot_is_taken

@@ -1,0 +1,142 @@
+//! `serve`, `watch`, `doctor`, and the service over HTTP with a client that is not ours.
+
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::house::{House, finish, kill_child, wait_for};
+
+#[test]
+fn a_service_in_the_foreground_takes_over_from_one_in_the_background() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);
+    let before = house.service_pid();
+    let serving = house.serve(&[]);
+    assert_ne!(house.service_pid(), before);
+    assert_eq!(house.held(), ["a x"]);
+    let second = house.say("x", &["serve"]);
+    assert!(second.code != 0 && second.err.contains("runs already"), "{second:?}");
+    let (code, health) = serving.curl_bare("/healthz", &[]);
+    assert_eq!((code, health.trim()), (200, "ok"));
+}
+
+#[test]
+fn http_speaks_with_the_words_of_existing_clients() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let post = |path: &str, body: &str| {
+        let (code, text) = serving.curl(path, &["-H", "Content-Type: application/json", "-d", body]);
+        (code, serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
+    };
+    let (code, granted) = post("/locks/acquire", r#"{"file_path":"src/a.rs","agent_id":"claude","reason":"x","ttl_minutes":5}"#);
+    assert_eq!((code, granted["action"].as_str()), (200, Some("acquired")));
+    let (code, refused) = post("/locks/acquire", r#"{"file_path":"src/a.rs","agent_id":"gemini"}"#);
+    assert_eq!((code, refused["conflicts"][0]["owner"].as_str()), (409, Some("claude")));
+    let (code, status) = serving.curl_bare("/locks/status/src/a.rs", &[]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((code, status["lock"]["locked_by"].as_str()), (200, Some("claude")), "no credential is needed for that");
+    let (code, active) = serving.curl("/locks/active", &[]);
+    assert_eq!((code, active.contains("\"total\":1")), (200, true), "{active}");
+    assert_eq!(post("/locks/release", r#"{"file_path":"src/a.rs","agent_id":"gemini"}"#).0, 403);
+    assert_eq!(post("/locks/release", r#"{"file_path":"src/a.rs","agent_id":"claude"}"#).0, 200);
+    assert_eq!(post("/locks/release", r#"{"file_path":"src/b.rs","agent_id":"claude"}"#).0, 404);
+    let (code, openapi) = serving.curl_bare("/openapi.json", &[]);
+    let openapi: Value = serde_json::from_str(&openapi).unwrap();
+    assert_eq!((code, openapi["paths"]["/locks/acquire"]["post"]["operationId"].as_str()), (200, Some("locks_acquire")));
+    let (code, metrics) = serving.curl("/metrics", &[]);
+    assert!(code == 200 && metrics.contains("lockkeeper_requests_total{operation=\"locks/acquire\",outcome=\"busy\"} 1"), "{metrics}");
+}
+
+#[test]
+fn a_trace_of_the_caller_is_in_the_audit_log() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let trace = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let body = r#"{"file_path":"x","session_id":"s","agent_id":"a","request_id":"r1"}"#;
+    serving.curl("/locks/acquire", &["-H", "Content-Type: application/json", "-H", trace, "-d", body]);
+    let line = wait_for("the audit line", || {
+        let path = house.home().join("audit.jsonl");
+        std::fs::read_to_string(path).ok()?.lines().find(|line| line.contains("r1")).map(str::to_owned)
+    });
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((line["traceId"].as_str(), line["spanId"].as_str()), (Some("0af7651916cd43dd8448eb211c80319c"), Some("b7ad6b7169203331")));
+    assert_eq!((line["sessionId"].as_str(), line["agentId"].as_str(), line["outcome"].as_str()), (Some("s"), Some("a"), Some("ok")));
+}
+
+#[test]
+fn events_resume_where_they_stopped() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    house.say("a", &["lock", "acquire", "x"]);
+    house.say("a", &["lock", "release", "x"]);
+    house.say("a", &["lock", "acquire", "y"]);
+    let history = house.json("x", &["lock", "history"]);
+    let ids: Vec<&str> = history["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap()).collect();
+    let [last, _, first] = ids[..] else { panic!("{ids:?}") };
+    let resume = format!("Last-Event-ID: {first}");
+    let (_, stream) = serving.curl("/events", &["-m", "1", "-N", "-H", &resume]);
+    assert!(stream.contains(&format!("id: {last}")) && !stream.contains(&format!("id: {first}")), "{stream}");
+    let (code, gone) = serving.curl("/events?after=dead-1", &[]);
+    assert_eq!((code, gone.contains("compacted")), (410, true), "{gone}");
+}
+
+#[test]
+fn watch_goes_on_after_a_restart_without_losing_anything() {
+    let house = House::new();
+    house.say("a", &["lock", "list"]);
+    let mut watching = house.start("w", &["--json", "watch"]);
+    let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let (sender, seen) = std::sync::mpsc::channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+    let next = || -> Value {
+        let line = seen.recv_timeout(Duration::from_secs(20)).expect("an event");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    house.say("a", &["lock", "acquire", "x"]);
+    assert_eq!(next()["file_path"], "x");
+    house.kill_service();
+    house.say("a", &["lock", "acquire", "y"]);
+    assert_eq!(next()["file_path"], "y");
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+}
+
+#[test]
+fn doctor_finds_an_open_home() {
+    use std::os::unix::fs::PermissionsExt;
+    let house = House::new();
+    let said = house.say("a", &["doctor"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    house.say("a", &["lock", "list"]);
+    assert_eq!(house.say("a", &["doctor"]).code, 0);
+    std::fs::set_permissions(house.home(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let said = house.say("a", &["doctor"]);
+    assert!(said.code == 1 && said.out.contains("chmod go-rwx"), "{said:?}");
+}
+
+#[test]
+fn help_teaches_and_completions_complete() {
+    let house = House::new();
+    for arguments in [&["--help"][..], &["lock", "acquire", "--help"], &["run", "--help"], &["serve", "--help"], &["mcp", "--help"]] {
+        let said = house.say("a", arguments);
+        assert!(said.code == 0 && (said.out.contains("Examples:") || said.out.contains("settings:")), "{said:?}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(house.say("a", &["completions", shell]).out.contains("lockkeeper"));
+    }
+    assert_eq!(house.say("a", &["lock", "acquire"]).code, 2);
+}
+
+#[test]
+fn a_service_ends_on_a_signal_and_leaves_no_socket() {
+    let house = House::new();
+    let serving = house.serve(&["--engine", "memory:"]);
+    kill_child(&serving.child, "TERM");
+    wait_for("the end", || (!house.home().join("socket").exists()).then_some(()));
+    drop(serving);
+    let refused = finish(house.start("a", &["serve", "--engine", "redis://me:secret@h"]));
+    assert_eq!(refused.code, 2);
+    assert!(!refused.err.contains("secret"), "{refused:?}");
+}

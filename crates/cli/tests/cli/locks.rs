@@ -1,0 +1,210 @@
+//! Acquiring and releasing from the command line.
+
+use std::time::{Duration, Instant};
+
+use crate::house::{House, finish};
+
+#[test]
+fn two_agents_meet_in_one_file() {
+    let house = House::new();
+    let first = house.say("a", &["lock", "acquire", "src/auth.rs:10-50", "-m", "Adding JWT validation"]);
+    assert_eq!(first.code, 0, "{first:?}");
+    let second = house.say("b", &["lock", "acquire", "src/auth.rs:25-40"]);
+    assert_eq!(second.code, 5, "{second:?}");
+    for part in ["held by a", "Adding JWT validation", "Lines 25-40", "s more", "51-66", "--wait"] {
+        assert!(second.err.contains(part), "{part}: {second:?}");
+    }
+    assert_eq!(house.say("b", &["lock", "acquire", "src/auth.rs:60-80"]).code, 0);
+    let waiting = house.start("c", &["--json", "lock", "acquire", "src/auth.rs:25-40", "--wait", "20s"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let released = Instant::now();
+    assert_eq!(house.say("a", &["lock", "release", "src/auth.rs"]).code, 0);
+    let granted = finish(waiting);
+    assert_eq!(granted.code, 0, "{granted:?}");
+    assert!(released.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn twenty_commands_at_once_start_one_service() {
+    let house = House::new();
+    let names: Vec<String> = (0..20).map(|n| format!("s{n}")).collect();
+    let files: Vec<String> = (0..20).map(|n| format!("src/f{n}.rs")).collect();
+    let started: Vec<_> =
+        names.iter().zip(&files).map(|(name, file)| house.start(name, &["--json", "lock", "acquire", file])).collect();
+    for child in started {
+        let said = finish(child);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    assert_eq!(house.held().len(), 20);
+    let home = format!("LOCKKEEPER_HOME={}", house.home().display());
+    let services = std::fs::read_dir("/proc").expect("processes").flatten().filter(|process| {
+        let read = |name: &str| std::fs::read(process.path().join(name)).unwrap_or_default();
+        let (cmdline, environ) = (read("cmdline"), read("environ"));
+        let has = |text: &[u8], part: &str| text.split(|byte| *byte == 0).any(|word| word == part.as_bytes());
+        has(&cmdline, "serve") && has(&environ, &home)
+    });
+    assert_eq!(services.count(), 1);
+}
+
+#[test]
+fn every_spelling_of_a_file_is_one_file_from_any_folder_and_worktree() {
+    let house = House::new();
+    let repository = house.repository();
+    std::fs::create_dir_all(repository.join("src/x")).unwrap();
+    std::fs::write(repository.join("src/caf\u{e9}.rs"), "").unwrap();
+    std::os::unix::fs::symlink("src/auth.rs", repository.join("link.rs")).unwrap();
+    assert_eq!(house.say("a", &["lock", "acquire", "src/auth.rs"]).code, 0);
+    assert_eq!(house.say("a", &["lock", "acquire", "src/caf\u{e9}.rs"]).code, 0);
+    let absolute = repository.join("src/auth.rs").display().to_string();
+    for spelling in ["./src/auth.rs", "src//auth.rs", "src/x/../auth.rs", &absolute, "link.rs", "src/cafe\u{301}.rs"] {
+        let said = house.say("b", &["lock", "acquire", spelling]);
+        assert_eq!(said.code, 5, "{spelling}: {said:?}");
+    }
+    let mut below = house.command("b", &["lock", "acquire", "../auth.rs"]);
+    assert_eq!(below.current_dir(repository.join("src/x")).status().unwrap().code(), Some(5));
+
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+        let done = std::process::Command::new("git").args(identity).args(arguments).current_dir(&repository).output();
+        assert!(done.as_ref().expect("git runs").status.success(), "{done:?}");
+    };
+    git(&["add", "src/auth.rs"]);
+    git(&["commit", "-q", "-m", "first"]);
+    let worktree = house.path().join("worktree");
+    git(&["worktree", "add", "-q", worktree.to_str().unwrap()]);
+    let mut elsewhere = house.command("b", &["lock", "acquire", "src/auth.rs"]);
+    assert_eq!(elsewhere.current_dir(&worktree).status().unwrap().code(), Some(5));
+}
+
+#[test]
+fn what_is_outside_or_unprintable_is_refused() {
+    let house = House::new();
+    std::os::unix::fs::symlink("/etc/passwd", house.repository().join("out.rs")).unwrap();
+    for path in ["../x", "/etc/passwd", "out.rs", "a\u{1}b", "a\u{202e}b", "."] {
+        let said = house.say("a", &["lock", "acquire", path]);
+        assert_eq!((said.code, said.err.starts_with("invalid_path:")), (2, true), "{path:?}: {said:?}");
+    }
+    for (key, word) in [("src/auth.rs:0", "invalid_range"), ("src/auth.rs:9-3", "invalid_range"), ("src/auth.rs:1-99999999999", "invalid_range")] {
+        let said = house.say("a", &["lock", "acquire", key]);
+        assert_eq!((said.code, said.err.split(':').next()), (2, Some(word)), "{said:?}");
+    }
+    for flags in [["--ttl", "0s"], ["--ttl", "9000h"], ["--session", "a/b"], ["--priority", "11"], ["--wait", "soon"]] {
+        let said = house.say("a", &["lock", "acquire", "src/auth.rs", flags[0], flags[1]]);
+        assert_eq!(said.code, 2, "{flags:?}: {said:?}");
+    }
+    let keys: Vec<String> = (0..300).map(|n| format!("k{n}")).collect();
+    let mut many = vec!["lock", "acquire"];
+    many.extend(keys.iter().map(String::as_str));
+    let said = house.say("a", &many);
+    assert_eq!((said.code, said.err.contains("limit_exceeded")), (2, true), "{said:?}");
+    assert!(house.held().is_empty());
+}
+
+#[test]
+fn an_intention_cannot_steer_the_terminal() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "src/auth.rs", "-m", "\u{1b}[2J\u{1b}]0;owned\u{7}fix\nit"]);
+    for arguments in [&["lock", "list"][..], &["lock", "history"], &["audit"], &["lock", "list", "--verbose"]] {
+        let said = house.say("b", arguments);
+        assert!(!said.out.contains('\u{1b}') && !said.out.contains('\u{7}'), "{said:?}");
+    }
+    assert!(house.say("b", &["lock", "list"]).out.contains("[2J ]0;owned fix it"));
+}
+
+#[test]
+fn the_states_of_a_lock_can_be_seen() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "src/auth.rs", "--ttl", "1s"]);
+    assert_eq!(house.say("b", &["lock", "acquire", "src/auth.rs:1-5"]).code, 5);
+    let waited = house.say("b", &["lock", "acquire", "src/auth.rs", "--wait", "10s"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    house.say("b", &["lock", "release", "src/auth.rs"]);
+    let history = house.say("x", &["lock", "history"]).out;
+    for state in ["requested", "active", "released", "expired"] {
+        assert!(history.contains(state), "{state}: {history}");
+    }
+    assert!(!history.contains("rejected"), "{history}");
+    let all = house.say("x", &["lock", "history", "--all"]).out;
+    assert!(all.contains("rejected") && all.contains("lock_contended") && all.contains("1-5"), "{all}");
+    let audit = house.say("x", &["audit"]).out;
+    assert!(audit.contains("rejected") && audit.contains("busy (lock_contended)"), "{audit}");
+    let lines = house.say("x", &["--json", "audit"]).out;
+    let first: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    for field in ["sessionId", "agentId", "requestId", "action", "outcome", "key"] {
+        assert!(first[field].is_string(), "{field}: {first}");
+    }
+}
+
+#[test]
+fn a_script_without_a_session_is_told_what_to_do() {
+    let house = House::new();
+    let mut command = house.command("x", &["lock", "acquire", "src/auth.rs"]);
+    let said = crate::house::said(command.env_remove("SESSION_ID").output().unwrap());
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("export SESSION_ID="), "{said:?}");
+    let mut look = house.command("x", &["lock", "list"]);
+    assert_eq!(look.env_remove("SESSION_ID").status().unwrap().code(), Some(0), "looking needs no name");
+}
+
+#[test]
+fn rooms_sessions_and_tokens_work_from_the_command_line() {
+    let house = House::new();
+    assert_eq!(house.say("me", &["room", "open", "src/auth.rs", "--for", "1m"]).code, 0);
+    let refused = house.say("a", &["--json", "lock", "acquire", "src/auth.rs"]);
+    assert_eq!((refused.code, refused.out.contains("room_busy")), (5, true), "{refused:?}");
+    assert!(house.say("x", &["room", "list"]).out.contains("src/auth.rs"));
+    assert_eq!(house.say("me", &["room", "close", "src/auth.rs"]).code, 0);
+    let lock = house.json("a", &["lock", "acquire", "src/auth.rs", "--ttl", "1s"]);
+    let token = lock["fencing_token"].to_string();
+    assert_eq!(house.say("a", &["lock", "check", "src/auth.rs", "--token", &token]).code, 0);
+    std::thread::sleep(Duration::from_millis(1300));
+    assert_eq!(house.say("a", &["lock", "check", "src/auth.rs", "--token", &token]).code, 4);
+    assert_eq!(house.say("a", &["lock", "renew", "src/auth.rs"]).code, 4);
+    let opened = house.json("a", &["session", "open"]);
+    assert_eq!(opened["restored"][0]["file_path"], "src/auth.rs");
+    assert_eq!(house.say("b", &["lock", "release", "src/auth.rs"]).code, 4, "not the owner");
+    assert_eq!(house.say("b", &["lock", "release", "src/nothing.rs"]).code, 4, "not found");
+    assert!(house.say("x", &["session", "list"]).out.contains("src/auth.rs"));
+    assert_eq!(house.say("a", &["session", "close"]).code, 0);
+    assert!(house.held().is_empty());
+}
+
+#[test]
+fn a_session_over_its_quota_gets_exit_code_seven() {
+    let house = House::new();
+    let quota = |arguments: &[&str]| {
+        let mut command = house.command("a", arguments);
+        crate::house::said(command.env("LOCK_RATE_LIMIT_PER_MIN", "2").output().unwrap())
+    };
+    for file in ["x", "y"] {
+        assert_eq!(quota(&["lock", "acquire", file]).code, 0);
+    }
+    let said = quota(&["lock", "acquire", "z"]);
+    assert_eq!((said.code, said.err.starts_with("rate_limited:")), (7, true), "{said:?}");
+    assert_eq!(quota(&["lock", "acquire", "x"]).code, 0, "what is held is refreshed");
+}
+
+#[test]
+fn a_configured_service_that_is_not_there_is_not_replaced() {
+    let house = House::new();
+    for url in ["unix:/nonexistent/socket", "http://127.0.0.1:1"] {
+        let said = house.say("a", &["--url", url, "lock", "acquire", "src/auth.rs"]);
+        assert_eq!(said.code, 3, "{said:?}");
+    }
+    assert!(!house.home().join("socket").exists(), "no service was started");
+}
+
+#[test]
+fn settings_come_from_the_repository_and_mistakes_are_named() {
+    let house = House::new();
+    let file = house.repository().join("lockkeeper.toml");
+    std::fs::write(&file, "space = \"team\"\n[lock]\ndefault_ttl = \"2m\"\n").unwrap();
+    let lock = house.json("a", &["lock", "acquire", "src/auth.rs"]);
+    assert_eq!(lock["ttl_ms"], 120_000);
+    assert_eq!(house.json("a", &["status"])["space"], "team");
+    for (text, part) in [("default_ttl = 1", "default_ttl"), ("listen = \"0.0.0.0:1\"", "can't open ports"), ("nonsense", "lockkeeper.toml")] {
+        std::fs::write(&file, text).unwrap();
+        let said = house.say("a", &["lock", "list"]);
+        assert!(said.code != 0 && said.err.contains(part), "{text}: {said:?}");
+    }
+}

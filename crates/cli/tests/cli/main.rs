@@ -1,0 +1,10 @@
+//! The program as people and agents use it: real processes, real sockets, real signals.
+
+mod crash;
+mod doors;
+mod house;
+mod locks;
+mod mcp;
+mod readme;
+mod run;
+mod security;

@@ -1,0 +1,43 @@
+//! The tools, with the official client.
+
+use std::process::{Command, Stdio};
+
+use crate::house::{House, PROGRAM, said, wait_for};
+
+#[test]
+fn the_official_client_works_over_stdio_and_http() {
+    let python = std::env::var("LOCKKEEPER_TEST_PYTHON")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/python/bin/python").to_owned());
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let output = Command::new(&python)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/mcp_client.py"))
+        .arg(PROGRAM)
+        .arg(house.repository())
+        .arg(house.home())
+        .args([&serving.url, &serving.credential])
+        .output()
+        .unwrap_or_else(|error| panic!("{python}: {error}; ./test makes it"));
+    let said = said(output);
+    assert!(said.code == 0 && said.out.contains("all well"), "{}\n{}", said.out, said.err);
+}
+
+#[test]
+fn p8_a_killed_mcp_server_frees_its_locks_at_once() {
+    use std::io::Write;
+    let house = House::new();
+    let mut command = house.command("agent-1", &["mcp"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for message in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"acquire_lock","arguments":{"file_path":"x","intention":"i","ttl_minutes":60}}}"#,
+    ] {
+        writeln!(input, "{message}").unwrap();
+    }
+    wait_for("the lock", || (house.held() == ["agent-1 x"]).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("the release", || house.held().is_empty().then_some(()));
+}

@@ -1,0 +1,120 @@
+//! `run` and `--hold`: locks that live as long as a process.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::house::{House, finish, kill_child, wait_for};
+
+fn is_held(house: &House) -> Option<()> {
+    (!house.held().is_empty()).then_some(())
+}
+
+fn is_free(house: &House) -> Option<()> {
+    house.held().is_empty().then_some(())
+}
+
+#[test]
+fn a_command_runs_under_its_locks_and_its_exit_code_is_passed_on() {
+    let house = House::new();
+    let script = format!("{} lock list; echo token $LOCKKEEPER_FENCING_TOKEN; exit 7", crate::house::PROGRAM);
+    let said = house.say("a", &["run", "src/auth.rs", "db:migration-slot", "-m", "migrating", "--", "sh", "-c", &script]);
+    assert_eq!(said.code, 7, "{said:?}");
+    assert!(said.out.contains("migrating") && said.out.contains("db:migration-slot"), "{said:?}");
+    assert!(said.out.contains("token 1"), "{said:?}");
+    assert!(house.held().is_empty());
+    assert_eq!(house.say("a", &["run", "x", "--", "true"]).code, 0);
+    assert_eq!(house.say("a", &["run", "x", "--", "/nonexistent"]).code, 127);
+    assert_eq!(house.say("a", &["run", "x", "--", "sh", "-c", "kill -9 $$"]).code, 137);
+}
+
+#[test]
+fn a_taken_key_gives_the_busy_exit_code() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x"]);
+    assert_eq!(house.say("b", &["run", "x", "--", "true"]).code, 5);
+    assert_eq!(house.say("b", &["run", "x", "--busy-exit-code", "42", "--", "true"]).code, 42);
+}
+
+#[test]
+fn p8_a_killed_run_frees_its_locks_at_once_and_takes_its_command_along() {
+    let house = House::new();
+    let mut child = house.start("a", &["run", "x", "--ttl", "10m", "--", "sleep", "987"]);
+    wait_for("the lock", || is_held(&house));
+    let killed = Instant::now();
+    kill_child(&child, "KILL");
+    wait_for("the release", || is_free(&house));
+    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+    child.wait().unwrap();
+    wait_for("the command's end", || (!is_running("sleep\0987")).then_some(()));
+}
+
+fn is_running(cmdline: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    processes.into_iter().any(|process| {
+        let found = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let alive = std::fs::read_to_string(process.path().join("stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        alive && found.starts_with(cmdline.as_bytes())
+    })
+}
+
+#[test]
+fn p3_a_command_is_ended_when_its_lock_is_lost() {
+    let house = House::new();
+    let child = house.start("a", &["run", "x", "--", "sh", "-c", "sleep 986"]);
+    wait_for("the lock", || is_held(&house));
+    assert_eq!(house.say("op", &["lock", "force-release", "x", "-m", "stuck"]).code, 0);
+    let said = finish(child);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.err.contains("lock_lost") && said.err.contains("op: stuck"), "{said:?}");
+    wait_for("the end of what it started", || (!is_running("sleep\0986")).then_some(()));
+}
+
+#[test]
+fn p3_a_paused_holder_finds_out_that_it_lost_the_lock() {
+    let house = House::new();
+    let child = house.start("a", &["run", "x", "--ttl", "2s", "--", "sleep", "985"]);
+    wait_for("the lock", || is_held(&house));
+    let token = house.json("x", &["lock", "list"])["locks"][0]["fencing_token"].to_string();
+    kill_child(&child, "STOP");
+    let next = house.json("b", &["lock", "acquire", "x", "--wait", "20s"]);
+    assert!(next["fencing_token"].as_u64() > token.parse().ok());
+    assert_eq!(house.say("a", &["lock", "check", "x", "--token", &token]).code, 4, "its fencing token is refused");
+    kill_child(&child, "CONT");
+    let said = finish(child);
+    assert_eq!((said.code, said.err.contains("lock_lost")), (4, true), "{said:?}");
+    assert_eq!(house.held(), ["b x"], "the successor's lock stays");
+}
+
+#[test]
+fn a_held_lock_lives_until_its_input_ends() {
+    let house = House::new();
+    let mut command = house.command("a", &["lock", "acquire", "x", "--ttl", "1s", "--hold"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the lock", || is_held(&house));
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(house.held(), ["a x"], "it outlives its TTL by beating");
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"ignored\n").unwrap();
+    drop(input);
+    let said = finish(child);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(house.held().is_empty());
+}
+
+#[test]
+fn a_held_lock_survives_the_services_restart() {
+    let house = House::new();
+    let child = house.start("a", &["lock", "acquire", "x", "--ttl", "4s", "--hold"]);
+    wait_for("the lock", || is_held(&house));
+    let before = house.json("x", &["lock", "list"])["locks"][0].clone();
+    house.kill_service();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(house.held(), ["a x"], "it is there after the restart");
+    std::thread::sleep(Duration::from_secs(6));
+    let after = house.json("x", &["lock", "list"])["locks"][0].clone();
+    assert_eq!((&before["lock_id"], &before["fencing_token"]), (&after["lock_id"], &after["fencing_token"]));
+    kill_child(&child, "TERM");
+    assert_eq!(finish(child).code, 0);
+    assert!(house.held().is_empty());
+}

@@ -1,0 +1,143 @@
+//! Who is kept out.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::house::House;
+
+const JSON: [&str; 2] = ["-H", "Content-Type: application/json"];
+
+#[test]
+fn without_the_right_credential_nothing_opens() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let paths = ["/locks/active", "/locks/history", "/sessions", "/rooms", "/audit", "/status", "/metrics", "/events", "/mcp", "/nonsense"];
+    for path in paths {
+        assert_eq!(serving.curl_bare(path, &[]).0, 401, "{path}");
+        assert_eq!(serving.curl_bare(path, &["-H", "Authorization: Bearer wrong"]).0, 401, "{path}");
+        assert_eq!(serving.curl_bare(path, &["-H", "X-API-Key: "]).0, 401, "{path}");
+    }
+    let acquire = ["-H", "Content-Type: application/json", "-d", r#"{"file_path":"x","agent_id":"a"}"#];
+    assert_eq!(serving.curl_bare("/locks/acquire", &acquire).0, 401);
+    assert!(house.held().is_empty());
+    assert_eq!(serving.curl("/stop", &["-X", "POST", "-H", "Content-Type: application/json", "-d", "{}"]).0, 403, "only over the socket");
+    let mode = std::fs::metadata(house.home().join("credential")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_page_of_another_origin_can_neither_read_nor_change() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    for origin in ["Origin: http://evil.example", "Origin: null", "Origin: http://127.0.0.1:1"] {
+        for path in ["/healthz", "/locks/status/x", "/locks/active", "/mcp"] {
+            assert_eq!(serving.curl(path, &["-H", origin]).0, 403, "{origin} {path}");
+        }
+        let body = [JSON[0], JSON[1], "-H", origin, "-d", r#"{"file_path":"x","agent_id":"a"}"#];
+        assert_eq!(serving.curl("/locks/acquire", &body).0, 403);
+    }
+    for host in ["Host: evil.example", "Host: 127.0.0.1.evil.example:5625", "Host: "] {
+        assert_eq!(serving.curl("/healthz", &["-H", host]).0, 403, "{host}");
+    }
+    let form = ["-H", "Content-Type: text/plain", "-d", r#"{"file_path":"x","agent_id":"a"}"#];
+    assert_eq!(serving.curl("/locks/acquire", &form).0, 415);
+    let preflight = serving.curl_bare("/locks/acquire", &["-X", "OPTIONS", "-i", "-H", "Origin: http://evil.example", "-H", "Access-Control-Request-Method: POST"]);
+    assert_eq!(preflight.0, 403);
+    assert!(!preflight.1.to_lowercase().contains("access-control-allow"), "{}", preflight.1);
+    assert!(house.held().is_empty());
+}
+
+#[test]
+fn a_bound_credential_speaks_for_its_agent_only() {
+    let house = House::new();
+    let secret = house.path().join("claude-secret");
+    std::fs::write(&secret, "claudes-own-secret\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let settings = house.path().join("config/lockkeeper");
+    std::fs::create_dir_all(&settings).unwrap();
+    let text = format!("[[credentials]]\nfile = \"{}\"\nagent_id = \"claude\"\n", secret.display());
+    std::fs::write(settings.join("lockkeeper.toml"), text).unwrap();
+    let serving = house.serve(&[]);
+    let ask = |path: &str, body: &str| {
+        serving.curl_bare(path, &["-H", "Authorization: Bearer claudes-own-secret", JSON[0], JSON[1], "-d", body])
+    };
+    assert_eq!(ask("/locks/acquire", r#"{"file_path":"x"}"#).0, 200);
+    assert_eq!(ask("/locks/acquire", r#"{"file_path":"y","agent_id":"gemini"}"#).0, 403);
+    house.say("gemini", &["lock", "acquire", "z"]);
+    assert_eq!(ask("/locks/release", r#"{"file_path":"z","session_id":"gemini"}"#).0, 403);
+    assert_eq!(ask("/locks/renew", r#"{"session_id":"gemini"}"#).0, 403);
+    assert_eq!(ask("/sessions/close", r#"{"session_id":"gemini"}"#).0, 403);
+    assert_eq!(ask("/locks/force-release", r#"{"file_path":"z","reason":"r"}"#).0, 403, "no operator");
+    assert_eq!(house.held().len(), 2);
+}
+
+#[test]
+fn another_user_of_the_machine_cannot_open_the_socket() {
+    let house = House::new();
+    house.say("a", &["lock", "list"]);
+    // Even when the folder is opened by mistake.
+    for path in [house.path().to_owned(), house.home()] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let socket = house.home().join("socket");
+    let script = format!(
+        "import socket, os\nos.setgid(65534); os.setuid(65534)\ns = socket.socket(socket.AF_UNIX)\n\
+         try:\n s.connect('{0}')\n print('connected')\nexcept PermissionError:\n print('refused')",
+        socket.display()
+    );
+    let out = Command::new("python3").args(["-c", &script]).output().expect("python3 runs");
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(told.trim(), "refused", "{}", String::from_utf8_lossy(&out.stderr));
+    // And if the socket itself were open, the one who connects is asked who they are.
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let script = script.replace("print('connected')", "s.sendall(b'{\"id\":1,\"op\":\"locks/active\"}\\n'); print(len(s.recv(100)))");
+    let out = Command::new("python3").args(["-c", &script]).output().expect("python3 runs");
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(told.trim() == "0" || String::from_utf8_lossy(&out.stderr).contains("Broken pipe") || String::from_utf8_lossy(&out.stderr).contains("reset"), "{told} {}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn large_and_slow_requests_are_cut_off() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let large = house.path().join("large.json");
+    std::fs::write(&large, format!("{{\"file_path\":\"{}\"}}", "x".repeat(2 << 20))).unwrap();
+    let data = format!("@{}", large.display());
+    assert_eq!(serving.curl("/locks/acquire", &[JSON[0], JSON[1], "--data-binary", &data]).0, 413);
+    let deep = house.path().join("deep.json");
+    std::fs::write(&deep, "[".repeat(100_000)).unwrap();
+    let data = format!("@{}", deep.display());
+    assert_eq!(serving.curl("/locks/acquire", &[JSON[0], JSON[1], "--data-binary", &data]).0, 400);
+    let address = serving.url.strip_prefix("http://").unwrap();
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").unwrap();
+    let began = Instant::now();
+    let mut answer = Vec::new();
+    let _ = slow.read_to_end(&mut answer);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let headers: Vec<String> = (0..200).map(|n| format!("X-{n}: y")).collect();
+    let many: Vec<&str> = headers.iter().flat_map(|header| ["-H", header]).collect();
+    let (code, _) = serving.curl("/healthz", &many);
+    assert_eq!(code, 431);
+}
+
+#[test]
+fn a_socket_line_that_is_no_question_is_told_so() {
+    let house = House::new();
+    house.say("a", &["lock", "list"]);
+    let mut socket = std::os::unix::net::UnixStream::connect(house.home().join("socket")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.write_all(b"nonsense\n{\"id\":7,\"op\":\"no/such\"}\n{\"id\":8,\"op\":\"locks/active\",\"body\":{}}\n").unwrap();
+    let mut said = String::new();
+    while said.lines().count() < 3 || !said.ends_with('\n') {
+        let mut part = [0; 4096];
+        let read = socket.read(&mut part).expect("an answer");
+        assert!(read > 0, "{said}");
+        said.push_str(&String::from_utf8_lossy(&part[..read]));
+    }
+    assert!(said.contains("malformed") && said.contains("\"id\":7,\"status\":404") && said.contains("\"id\":8,\"status\":200"), "{said}");
+}

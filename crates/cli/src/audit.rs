@@ -38,10 +38,22 @@ impl Audit {
             ["Time", "Action", "Outcome", "State", "Key", "Session", "Agent"],
             audit.lines.iter().map(|line| {
                 let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
-                let outcome = if line["reason"].is_string() { format!("{} ({})", text("outcome"), text("reason")) } else { text("outcome") };
+                let outcome = if line["reason"].is_string() {
+                    format!("{} ({})", text("outcome"), text("reason"))
+                } else {
+                    text("outcome")
+                };
                 let refused = line["action"] == "locks/acquire" && line["outcome"] != "ok";
                 let state = if refused { "rejected" } else { "" };
-                [output::moment(&text("time")), text("action"), outcome, state.to_owned(), text("key"), text("sessionId"), text("agentId")]
+                [
+                    output::moment(&text("time")),
+                    text("action"),
+                    outcome,
+                    state.to_owned(),
+                    text("key"),
+                    text("sessionId"),
+                    text("agentId"),
+                ]
             }),
         );
         Ok(())

@@ -3,8 +3,6 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::failure::Failure;
-
 /// For bash: lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
@@ -12,8 +10,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run<C: CommandFactory>(self) -> Result<(), Failure> {
+    pub(crate) fn run<C: CommandFactory>(self) {
         clap_complete::generate(self.shell, &mut C::command(), "lockkeeper", &mut std::io::stdout());
-        Ok(())
     }
 }

@@ -76,7 +76,9 @@ impl Config {
         let place = Place::find()?;
         let repository = read(&place.root.join(CONFIG_FILE))?;
         if repository.listen.is_some() || repository.allowed_hosts.is_some() || repository.credentials.is_some() {
-            bail!("{CONFIG_FILE} of a repository can't open ports or give credentials; write that into your own settings file");
+            bail!(
+                "{CONFIG_FILE} of a repository can't open ports or give credentials; write that into your own settings file"
+            );
         }
         let user = match etcetera::base_strategy::choose_native_strategy() {
             Ok(strategy) => read(&strategy.config_dir().join("lockkeeper").join(CONFIG_FILE))?,
@@ -171,7 +173,9 @@ impl Config {
             settings.heartbeat_interval = interval;
         }
         let rules = &mut settings.rules;
-        if let Some(kept) = self.length("LOCK_HISTORY_TTL_SEC", 1000, "lock.history_ttl", |file| file.lock.history_ttl.as_ref())? {
+        if let Some(kept) =
+            self.length("LOCK_HISTORY_TTL_SEC", 1000, "lock.history_ttl", |file| file.lock.history_ttl.as_ref())?
+        {
             rules.history_kept = kept;
         }
         let window = self.length("LOCK_RATE_LIMIT_WINDOW_MS", 1, "quota.window", |file| file.quota.window.as_ref())?;
@@ -233,7 +237,8 @@ pub(crate) fn home() -> Result<PathBuf> {
         let home = PathBuf::from(home);
         return Ok(std::path::absolute(&home)?);
     }
-    let strategy = etcetera::base_strategy::choose_native_strategy().context("there is no home directory; set LOCKKEEPER_HOME")?;
+    let strategy =
+        etcetera::base_strategy::choose_native_strategy().context("there is no home directory; set LOCKKEEPER_HOME")?;
     let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
     Ok(state.join("lockkeeper"))
 }

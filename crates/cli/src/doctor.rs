@@ -73,7 +73,13 @@ fn describe(failure: &Failure) -> String {
 fn examine(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         match config.settings() {
-            Ok(settings) => well("settings", format!("TTL {}, quota {} in {}", settings.default_ttl, settings.rules.quota_limit, settings.rules.quota_window)),
+            Ok(settings) => well(
+                "settings",
+                format!(
+                    "TTL {}, quota {} in {}",
+                    settings.default_ttl, settings.rules.quota_limit, settings.rules.quota_window
+                ),
+            ),
             Err(error) => ill("settings", format!("{error:#}"), "mend the setting that is named"),
         },
         match config.space() {
@@ -95,16 +101,16 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
 /// Whether others are kept out of a file or folder.
 fn private(what: &'static str, path: &Path, forbidden: u32) -> Finding {
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => well(what, format!("{} (made at the first start)", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            well(what, format!("{} (made at the first start)", path.display()))
+        }
         Err(error) => ill(what, format!("{}: {error}", path.display()), "make it readable for you"),
         Ok(found) if found.uid() != rustix::process::geteuid().as_raw() => {
             ill(what, format!("{} belongs to another user", path.display()), "set LOCKKEEPER_HOME to a folder of yours")
         }
-        Ok(found) if found.permissions().mode() & forbidden != 0 => ill(
-            what,
-            format!("{} is open to others", path.display()),
-            format!("chmod go-rwx {}", path.display()),
-        ),
+        Ok(found) if found.permissions().mode() & forbidden != 0 => {
+            ill(what, format!("{} is open to others", path.display()), format!("chmod go-rwx {}", path.display()))
+        }
         Ok(_) => well(what, path.display().to_string()),
     }
 }
@@ -116,7 +122,11 @@ fn disk(home: &Path) -> Finding {
         Ok(found) => {
             let free = found.f_bavail.saturating_mul(found.f_frsize);
             let told = format!("{} MiB free at {}", free >> 20, there.display());
-            if free < FREE_BYTES_MIN { ill("disk", told, "make room: new locks are refused on a full disk") } else { well("disk", told) }
+            if free < FREE_BYTES_MIN {
+                ill("disk", told, "make room: new locks are refused on a full disk")
+            } else {
+                well("disk", told)
+            }
         }
     }
 }
@@ -127,10 +137,15 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
         None => Ok(Endpoint::Unix(config.socket())),
         Some(url) => Endpoint::parse(url, config.credential()),
     };
-    let status = endpoint.clone().and_then(Client::connect).and_then(|client| client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()));
+    let status = endpoint
+        .clone()
+        .and_then(Client::connect)
+        .and_then(|client| client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()));
     match status {
         Err(_) if configured.is_none() => vec![well("service", "none runs; the next command starts one")],
-        Err(error) => vec![ill("service", error.to_string(), "start it there, or unset LOCKKEEPER_URL to use one of your own")],
+        Err(error) => {
+            vec![ill("service", error.to_string(), "start it there, or unset LOCKKEEPER_URL to use one of your own")]
+        }
         Ok(status) => {
             let own = env!("CARGO_PKG_VERSION");
             let version = if status.version == own {
@@ -139,7 +154,10 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
                 let told = format!("the service is {}, this command is {own}", status.version);
                 ill("service", told, "lockkeeper stop; the next command starts the new one")
             };
-            let engine = well("engine", format!("{} (durability {}, strength {})", status.engine, status.durability, status.strength));
+            let engine = well(
+                "engine",
+                format!("{} (durability {}, strength {})", status.engine, status.durability, status.strength),
+            );
             vec![version, engine]
         }
     }

@@ -45,11 +45,9 @@ impl Failure {
                 hint: hint.clone(),
                 ..Refused::default()
             }),
-            Failure::Other(error) => Some(Refused {
-                error: "failed".to_owned(),
-                message: format!("{error:#}"),
-                ..Refused::default()
-            }),
+            Failure::Other(error) => {
+                Some(Refused { error: "failed".to_owned(), message: format!("{error:#}"), ..Refused::default() })
+            }
             Failure::Silent(_) => None,
         }
     }

@@ -107,6 +107,9 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Mcp(verb) => verb.run(context),
         Verb::Serve(verb) => verb.run(context),
         Verb::Stop(verb) => verb.run(context),
-        Verb::Completions(verb) => verb.run::<Cli>(),
+        Verb::Completions(verb) => {
+            verb.run::<Cli>();
+            Ok(())
+        }
     }
 }

@@ -98,7 +98,10 @@ impl Desk {
         let client = start::client(&self.config, self.url.as_deref())?;
         let named = self.session.clone().or_else(|| std::env::var("SESSION_ID").ok().filter(|id| !id.is_empty()));
         let session = named.unwrap_or_else(|| format!("mcp-{}", uuid::Uuid::now_v7().simple()));
-        let introduced = user.agent.as_deref().map(|name| lockkeeper_core::text::one_line(name).chars().take(128).collect::<String>());
+        let introduced = user
+            .agent
+            .as_deref()
+            .map(|name| lockkeeper_core::text::one_line(name).chars().take(128).collect::<String>());
         let agent = match introduced.filter(|name| !name.is_empty()) {
             Some(name) if self.agent.is_none() && std::env::var_os("AGENT_ID").is_none() => name,
             _ => who::agent(self.agent.as_deref(), &session),
@@ -193,7 +196,9 @@ impl Session {
             Operation::Check => self.client.call(operation, &self.identity.sign(parse::<CheckRequest>(body)?)),
             Operation::Active => self.client.call(operation, &self.identity.sign(parse::<ListRequest>(body)?)),
             Operation::History => self.client.call(operation, &self.identity.sign(parse::<HistoryRequest>(body)?)),
-            Operation::ForceRelease => self.client.call(operation, &self.identity.sign(parse::<ForceReleaseRequest>(body)?)),
+            Operation::ForceRelease => {
+                self.client.call(operation, &self.identity.sign(parse::<ForceReleaseRequest>(body)?))
+            }
             other => Err(Error::Strange(format!("no tool does {}", other.row().name))),
         }
     }

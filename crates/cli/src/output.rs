@@ -52,7 +52,6 @@ pub(crate) fn refused(refused: &Refused) {
     }
 }
 
-
 /// A table: with frames on a terminal, plain columns elsewhere.
 pub(crate) fn table<const N: usize>(titles: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
     let rows: Vec<[String; N]> = rows.into_iter().collect();

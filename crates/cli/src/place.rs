@@ -58,7 +58,10 @@ impl Place {
         // What is no path by its letters is not looked for on the disk.
         let relative = !Path::new(typed).is_absolute();
         if relative && let Err(error @ lockkeeper_core::key::InvalidKey::UnknownPrefix(_)) = Key::parse(typed) {
-            return Err(InvalidPath { word: lockkeeper_wire::word::Word::OperationNotPermitted, message: error.to_string() });
+            return Err(InvalidPath {
+                word: lockkeeper_wire::word::Word::OperationNotPermitted,
+                message: error.to_string(),
+            });
         }
         if typed.is_empty() || typed.chars().any(lockkeeper_core::text::is_unprintable) || typed.trim() != typed {
             return Ok(typed.to_owned()).and_then(|typed| checked(&typed).map(|()| typed));
@@ -99,7 +102,9 @@ impl Place {
 
 /// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.
 fn is_lines(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-') && text.bytes().any(|b| b.is_ascii_digit())
+    !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+        && text.bytes().any(|b| b.is_ascii_digit())
 }
 
 /// A path that can't be a key, before the service is asked.
@@ -111,16 +116,16 @@ pub(crate) struct InvalidPath {
 
 fn invalid(typed: &str, why: &str) -> InvalidPath {
     let typed: String = lockkeeper_core::text::one_line(typed).chars().take(80).collect();
-    InvalidPath { word: lockkeeper_wire::word::Word::InvalidPath, message: format!("'{typed}' can't be locked: {why}.") }
+    InvalidPath {
+        word: lockkeeper_wire::word::Word::InvalidPath,
+        message: format!("'{typed}' can't be locked: {why}."),
+    }
 }
 
 fn checked(key: &str) -> Result<(), InvalidPath> {
     use lockkeeper_core::key::InvalidKey;
     use lockkeeper_wire::word::Word;
-    let error = match Key::parse(key) {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
+    let Err(error) = Key::parse(key) else { return Ok(()) };
     let word = match &error {
         InvalidKey::Path { .. } => Word::InvalidPath,
         InvalidKey::Logical { .. } => Word::InvalidKey,

@@ -68,7 +68,8 @@ impl Open {
 impl Close {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let file_path = Some(context.config()?.place.key(&self.file)?);
-        let answer: RoomChanged = context.ask(Operation::CloseRoom, RoomRequest { file_path, ..RoomRequest::default() })?;
+        let answer: RoomChanged =
+            context.ask(Operation::CloseRoom, RoomRequest { file_path, ..RoomRequest::default() })?;
         if context.global.json {
             output::json(&answer);
         } else {

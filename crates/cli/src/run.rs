@@ -109,7 +109,7 @@ impl Run {
                 () = tokio::time::sleep(LOOK) => {
                     if let Some(lost) = holding.next_lost() {
                         end(&mut child, id).await;
-                        return Ok(Ended::Lost(lost));
+                        return Ok(Ended::Lost(Box::new(lost)));
                     }
                 }
             }
@@ -119,7 +119,7 @@ impl Run {
 
 enum Ended {
     Itself(u8),
-    Lost(Lost),
+    Lost(Box<Lost>),
 }
 
 /// Ends a command and whatever it started.
@@ -166,7 +166,11 @@ fn die_with_parent(command: &mut Command) {
     let set = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before that was set.
-        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::other("the parent is gone")) }
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(std::io::Error::other("the parent is gone"))
+        }
     };
     // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken on the
     // way that succeeds, and on the other the process is about to end.
@@ -222,5 +226,7 @@ pub(crate) fn until_interrupted_or_lost(holding: &Holding) -> Result<Option<Lost
 fn watches_input() -> bool {
     use rustix::fs::{FileType, fstat};
     let stdin = std::io::stdin();
-    stdin.is_terminal() || fstat(&stdin).is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::Socket))
+    stdin.is_terminal()
+        || fstat(&stdin)
+            .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::Socket))
 }

@@ -61,8 +61,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
-        start::make_home(&config.home)
-            .with_context(|| format!("{} can't be made", config.home.display()))?;
+        start::make_home(&config.home).with_context(|| format!("{} can't be made", config.home.display()))?;
         log();
         if self.background {
             // Of its own session, so that the end of a terminal is not its end.
@@ -91,15 +90,21 @@ impl Serve {
         };
         let url = self.engine.clone().unwrap_or_else(|| config.engine());
         let engine = open_engine(&url, durability).await?;
-        let listen = self.listen()?.or_else(|| config.listen()).or_else(|| (!self.background).then(|| LISTEN_DEFAULT.to_owned()));
+        let listen = self
+            .listen()?
+            .or_else(|| config.listen())
+            .or_else(|| (!self.background).then(|| LISTEN_DEFAULT.to_owned()));
         let listen = listen.filter(|listen| listen != "none");
         let http = match &listen {
             None => None,
             Some(text) => {
-                let address: SocketAddr =
-                    text.parse().map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625")))?;
+                let address: SocketAddr = text
+                    .parse()
+                    .map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625")))?;
                 let bound = serve::bind_http(address).await;
-                Some(bound.with_context(|| format!("{address} can't be listened on; choose another with --listen, or --listen none"))?)
+                Some(bound.with_context(|| {
+                    format!("{address} can't be listened on; choose another with --listen, or --listen none")
+                })?)
             }
         };
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
@@ -203,9 +208,11 @@ async fn take_over(socket: &std::path::Path, background: bool) -> Result<(), Fai
     let endpoint = Endpoint::Unix(socket.to_owned());
     let asked = tokio::task::spawn_blocking(move || {
         let Ok(client) = Client::connect(endpoint) else { return Ok(None) };
-        let Ok(status) = client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()) else { return Ok(None) };
+        let Ok(status) = client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()) else {
+            return Ok(None);
+        };
         if background || !status.background {
-            return Err(status);
+            return Err(status.pid);
         }
         let _ = client.call::<Done>(Operation::Stop, &StatusRequest::default());
         Ok(Some(status.pid))
@@ -213,10 +220,10 @@ async fn take_over(socket: &std::path::Path, background: bool) -> Result<(), Fai
     match asked.await.map_err(anyhow::Error::from)? {
         Ok(None) => return Ok(()),
         Ok(Some(pid)) => note!("Takes over from the service in the background (pid {pid})."),
-        Err(status) => {
+        Err(pid) => {
             return Err(Failure::Question {
                 word: Word::Unavailable,
-                message: format!("A service runs already (pid {}).", status.pid),
+                message: format!("A service runs already (pid {pid})."),
                 hint: Some("lockkeeper status shows it, lockkeeper stop stops it".to_owned()),
             });
         }

@@ -7,8 +7,8 @@ use lockkeeper_wire::request::{SessionRequest, StatusRequest};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{self, say};
 use crate::lock;
+use crate::output::{self, say};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Session {
@@ -41,7 +41,10 @@ fn opened(context: &Context, operation: Operation) -> Result<(), Failure> {
     }
     say!("Session {} of {} is open", answer.session_id, answer.owner);
     answer.refreshed.iter().for_each(|kept| say!("  still holds {}", lock::described(kept)));
-    answer.restored.iter().for_each(|back| say!("  got back {}, fencing token {}", lock::described(back), back.fencing_token));
+    answer
+        .restored
+        .iter()
+        .for_each(|back| say!("  got back {}, fencing token {}", lock::described(back), back.fencing_token));
     for skipped in &answer.skipped {
         let target = output::target(&skipped.file_path, skipped.start_line, skipped.end_line);
         say!("  did not get back {target}: {}", skipped.message);

@@ -18,7 +18,9 @@ pub(crate) fn session(flag: Option<&str>) -> Result<String, Failure> {
     terminal().ok_or_else(|| Failure::Question {
         word: Word::InvalidSessionId,
         message: "Nobody knows who asks: there is no terminal, and no session was named.".to_owned(),
-        hint: Some("export SESSION_ID=my-agent-1, or add --session my-agent-1; the same one for every command".to_owned()),
+        hint: Some(
+            "export SESSION_ID=my-agent-1, or add --session my-agent-1; the same one for every command".to_owned(),
+        ),
     })
 }
 

@@ -185,7 +185,9 @@ impl Shared {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
             self.hear_losses(lost);
-            self.lose(lost, "its time ran out before a heartbeat came through", |_, held| BootTime::now() >= held.deadline);
+            self.lose(lost, "its time ran out before a heartbeat came through", |_, held| {
+                BootTime::now() >= held.deadline
+            });
             let sent = BootTime::now();
             // Looked at anew each time: a lock with a shorter life may have come since.
             if sent >= beaten.plus(self.interval()) {

@@ -20,7 +20,13 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Whether anybody listens there: a service that is not there is said so at once.
 pub(crate) fn reach(url: &str) -> Result<(), String> {
     let authority = url.strip_prefix("http://").unwrap_or(url).split('/').next().unwrap_or_default();
-    let with_port = |text: &str| if text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) { text.to_owned() } else { format!("{text}:80") };
+    let with_port = |text: &str| {
+        if text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+            text.to_owned()
+        } else {
+            format!("{text}:80")
+        }
+    };
     let addresses = with_port(authority).to_socket_addrs().map_err(|error| error.to_string())?;
     let mut why = "it has no address".to_owned();
     for address in addresses {

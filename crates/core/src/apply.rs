@@ -168,7 +168,13 @@ impl State {
         self.put_lock(id, Some(Arc::new(lock)));
     }
 
-    fn remove_locks(&mut self, stamp: Stamp, ids: &[LockId], action: Action, note: Option<&Arc<str>>) -> Vec<Arc<Lock>> {
+    fn remove_locks(
+        &mut self,
+        stamp: Stamp,
+        ids: &[LockId],
+        action: Action,
+        note: Option<&Arc<str>>,
+    ) -> Vec<Arc<Lock>> {
         let mut removed = Vec::with_capacity(ids.len());
         for id in ids {
             let Some(lock) = self.lock(*id).cloned() else { continue };
@@ -292,7 +298,14 @@ impl State {
         self.remember(Remembered { session, request: request.id.clone(), digest, at, answer });
     }
 
-    fn note_lock(&mut self, stamp: Stamp, action: Action, lock: &Lock, waiter: Option<WaiterId>, note: Option<&Arc<str>>) {
+    fn note_lock(
+        &mut self,
+        stamp: Stamp,
+        action: Action,
+        lock: &Lock,
+        waiter: Option<WaiterId>,
+        note: Option<&Arc<str>>,
+    ) {
         self.history.push(Entry {
             number: 0,
             time: stamp.time,

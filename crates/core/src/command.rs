@@ -60,18 +60,51 @@ pub struct Acquire {
 #[derive(Clone, Debug)]
 pub enum Command {
     Acquire(Acquire),
-    Release { actor: Actor, which: Which, token: Option<Token>, request: Option<Request> },
-    Renew { actor: Actor, which: Which, ttl: Option<Millis>, token: Option<Token> },
-    ForceRelease { by: AgentName, reason: Intention, which: Which, request: Option<Request> },
-    OpenSession { actor: Actor },
-    RestoreSession { actor: Actor },
-    CloseSession { actor: Actor },
-    OpenRoom { actor: Actor, key: Key, busy: Millis },
-    CloseRoom { actor: Actor, key: Key },
+    Release {
+        actor: Actor,
+        which: Which,
+        token: Option<Token>,
+        request: Option<Request>,
+    },
+    Renew {
+        actor: Actor,
+        which: Which,
+        ttl: Option<Millis>,
+        token: Option<Token>,
+    },
+    ForceRelease {
+        by: AgentName,
+        reason: Intention,
+        which: Which,
+        request: Option<Request>,
+    },
+    OpenSession {
+        actor: Actor,
+    },
+    RestoreSession {
+        actor: Actor,
+    },
+    CloseSession {
+        actor: Actor,
+    },
+    OpenRoom {
+        actor: Actor,
+        key: Key,
+        busy: Millis,
+    },
+    CloseRoom {
+        actor: Actor,
+        key: Key,
+    },
     /// Sessions that were heard, and waiters whose connection is open.
-    Beat { sessions: Vec<SessionId>, waiters: Vec<WaiterId> },
+    Beat {
+        sessions: Vec<SessionId>,
+        waiters: Vec<WaiterId>,
+    },
     /// The connection behind a waiter is gone.
-    Withdraw { waiter: WaiterId },
+    Withdraw {
+        waiter: WaiterId,
+    },
     /// Nobody asks; time has passed.
     Sweep,
 }

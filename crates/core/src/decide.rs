@@ -49,7 +49,9 @@ impl State {
         deciding.sweep();
         let decided = match command {
             Command::Acquire(acquire) => deciding.acquire(acquire),
-            Command::Release { actor, which, token, request } => deciding.release(actor, which, *token, request.as_ref()),
+            Command::Release { actor, which, token, request } => {
+                deciding.release(actor, which, *token, request.as_ref())
+            }
             Command::Renew { actor, which, ttl, token } => deciding.renew(actor, which, *ttl, *token),
             Command::ForceRelease { by, reason, which, request } => {
                 deciding.force_release(by, reason, which, request.as_ref())
@@ -122,10 +124,9 @@ impl Deciding<'_> {
     /// A credential that is bound to an agent may not use the session of another.
     fn own_session(&self, actor: &Actor) -> Result<(), Refused> {
         match self.state.session(&actor.session) {
-            Some(session) if actor.bound && session.agent != actor.agent => Err(Box::new(Refusal::ForeignSession {
-                session: actor.session.clone(),
-                agent: session.agent.clone(),
-            })),
+            Some(session) if actor.bound && session.agent != actor.agent => {
+                Err(Box::new(Refusal::ForeignSession { session: actor.session.clone(), agent: session.agent.clone() }))
+            }
             Some(_) | None => Ok(()),
         }
     }

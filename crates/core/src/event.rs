@@ -15,22 +15,62 @@ use crate::time::Millis;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     Granted(Grant),
-    Renewed { session: SessionId, locks: Vec<LockId>, ttl: Option<Millis> },
-    Released { session: SessionId, locks: Vec<LockId>, request: Option<Request> },
-    Expired { locks: Vec<LockId> },
-    Forced { locks: Vec<LockId>, by: AgentName, reason: Intention, request: Option<(SessionId, Request)> },
+    Renewed {
+        session: SessionId,
+        locks: Vec<LockId>,
+        ttl: Option<Millis>,
+    },
+    Released {
+        session: SessionId,
+        locks: Vec<LockId>,
+        request: Option<Request>,
+    },
+    Expired {
+        locks: Vec<LockId>,
+    },
+    Forced {
+        locks: Vec<LockId>,
+        by: AgentName,
+        reason: Intention,
+        request: Option<(SessionId, Request)>,
+    },
     Queued(Enqueued),
-    Withdrawn { waiter: WaiterId, why: Withdrawal },
-    Beaten { sessions: Vec<SessionId>, waiters: Vec<WaiterId> },
-    SessionOpened { session: SessionId, agent: AgentName, agent_type: Option<AgentName> },
+    Withdrawn {
+        waiter: WaiterId,
+        why: Withdrawal,
+    },
+    Beaten {
+        sessions: Vec<SessionId>,
+        waiters: Vec<WaiterId>,
+    },
+    SessionOpened {
+        session: SessionId,
+        agent: AgentName,
+        agent_type: Option<AgentName>,
+    },
     /// Its locks, its places in the queue, its history and its quota go with it.
-    SessionClosed { session: SessionId },
+    SessionClosed {
+        session: SessionId,
+    },
     /// Idle sessions that nobody will miss, to make room.
-    SessionsForgotten { sessions: Vec<SessionId> },
+    SessionsForgotten {
+        sessions: Vec<SessionId>,
+    },
     /// What the session lost and does not want back.
-    LossAccepted { session: SessionId, targets: Vec<Target> },
-    RoomOpened { key: Key, session: SessionId, agent: AgentName, busy: Millis },
-    RoomClosed { key: Key, by: Option<SessionId> },
+    LossAccepted {
+        session: SessionId,
+        targets: Vec<Target>,
+    },
+    RoomOpened {
+        key: Key,
+        session: SessionId,
+        agent: AgentName,
+        busy: Millis,
+    },
+    RoomClosed {
+        key: Key,
+        by: Option<SessionId>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

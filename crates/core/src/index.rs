@@ -145,7 +145,9 @@ fn below(side: &BTreeMap<Arc<str>, SpanTree>, target: &Target, visit: Visit<'_>)
             if matches!(rest, "" | "*" | "**") {
                 continue;
             }
-            if target.key.cover() == Cover::Children && let Some(slash) = rest.find('/') {
+            if target.key.cover() == Cover::Children
+                && let Some(slash) = rest.find('/')
+            {
                 // Deeper than one level: go on behind that whole folder ('0' follows '/').
                 skip_to = Some(format!("{stem}{}0", &rest[..slash]));
                 break;

@@ -282,8 +282,27 @@ mod tests {
     #[test]
     fn what_is_no_path_in_the_repository_is_refused() {
         let bad = [
-            "", ".", "..", "/", "../x", "a/../../x", "/etc/passwd", "C:\\x", "c:/x", "\\\\host\\x", "~/x", "a\0b",
-            "a\nb", "a\rb", "a\u{202e}b", "a\u{200b}b", "a.rs ", " a.rs", "src/*.rs", "*/a.rs", "a/**/b",
+            "",
+            ".",
+            "..",
+            "/",
+            "../x",
+            "a/../../x",
+            "/etc/passwd",
+            "C:\\x",
+            "c:/x",
+            "\\\\host\\x",
+            "~/x",
+            "a\0b",
+            "a\nb",
+            "a\rb",
+            "a\u{202e}b",
+            "a\u{200b}b",
+            "a.rs ",
+            " a.rs",
+            "src/*.rs",
+            "*/a.rs",
+            "a/**/b",
         ];
         for text in bad {
             assert!(matches!(Key::parse(text), Err(InvalidKey::Path { .. })), "{text:?} {:?}", Key::parse(text));

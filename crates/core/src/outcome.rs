@@ -17,12 +17,26 @@ use crate::waiter::Waiter;
 pub enum Outcome {
     /// Nothing in it depends on the stamp.
     Told(Answer),
-    Granted { action: GrantAction, locks: Vec<LockId> },
+    Granted {
+        action: GrantAction,
+        locks: Vec<LockId>,
+    },
     /// In the queue; the answer follows with the grant, or when the wait is over.
     Queued(WaiterId),
-    Renewed { session: SessionId, locks: Vec<LockId> },
-    Opened { session: SessionId, restored: Vec<LockId>, refreshed: Vec<LockId>, skipped: Vec<Skipped> },
-    RoomOpened { key: Key, present: Vec<Arc<Lock>> },
+    Renewed {
+        session: SessionId,
+        locks: Vec<LockId>,
+    },
+    Opened {
+        session: SessionId,
+        restored: Vec<LockId>,
+        refreshed: Vec<LockId>,
+        skipped: Vec<Skipped>,
+    },
+    RoomOpened {
+        key: Key,
+        present: Vec<Arc<Lock>>,
+    },
     /// Nobody asked.
     Nothing,
 }
@@ -30,15 +44,37 @@ pub enum Outcome {
 /// What a client is told.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    Granted { action: GrantAction, locks: Vec<Arc<Lock>> },
-    Released { locks: Vec<Arc<Lock>> },
-    Renewed { locks: Vec<Arc<Lock>> },
-    ForceReleased { locks: Vec<Arc<Lock>> },
-    Opened { session: SessionId, restored: Vec<Arc<Lock>>, refreshed: Vec<Arc<Lock>>, skipped: Vec<Skipped> },
-    Closed { session: SessionId, released: Vec<Arc<Lock>> },
+    Granted {
+        action: GrantAction,
+        locks: Vec<Arc<Lock>>,
+    },
+    Released {
+        locks: Vec<Arc<Lock>>,
+    },
+    Renewed {
+        locks: Vec<Arc<Lock>>,
+    },
+    ForceReleased {
+        locks: Vec<Arc<Lock>>,
+    },
+    Opened {
+        session: SessionId,
+        restored: Vec<Arc<Lock>>,
+        refreshed: Vec<Arc<Lock>>,
+        skipped: Vec<Skipped>,
+    },
+    Closed {
+        session: SessionId,
+        released: Vec<Arc<Lock>>,
+    },
     /// The room, and whose locks are in it.
-    RoomOpened { room: Room, present: Vec<Arc<Lock>> },
-    RoomClosed { key: Key },
+    RoomOpened {
+        room: Room,
+        present: Vec<Arc<Lock>>,
+    },
+    RoomClosed {
+        key: Key,
+    },
     Beaten,
     Withdrawn,
     Refused(Refusal),
@@ -80,16 +116,33 @@ impl Room {
 #[derive(Clone, Debug)]
 pub enum Refusal {
     Busy(Busy),
-    Deadlock { cycle: Vec<CycleStep> },
+    Deadlock {
+        cycle: Vec<CycleStep>,
+    },
     RequestMismatch,
     /// It was the session's, and is no more.
-    LockLost { targets: Vec<Target> },
-    NotOwner { lock: Arc<Lock> },
-    NotFound { what: NotFound },
-    RateLimited { limit: u32, window: Millis, retry_after: Millis },
+    LockLost {
+        targets: Vec<Target>,
+    },
+    NotOwner {
+        lock: Arc<Lock>,
+    },
+    NotFound {
+        what: NotFound,
+    },
+    RateLimited {
+        limit: u32,
+        window: Millis,
+        retry_after: Millis,
+    },
     /// The credential is bound to another agent than the session.
-    ForeignSession { session: SessionId, agent: AgentName },
-    LimitExceeded { what: Limit },
+    ForeignSession {
+        session: SessionId,
+        agent: AgentName,
+    },
+    LimitExceeded {
+        what: Limit,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +222,10 @@ pub struct Conflict {
 pub enum Blocker {
     Held(Arc<Lock>),
     /// Somebody who asked earlier and waits.
-    Waiting { waiter: Arc<Waiter>, target: Target },
+    Waiting {
+        waiter: Arc<Waiter>,
+        target: Target,
+    },
     Room(Room),
 }
 

@@ -193,12 +193,12 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_spans_in_a_row_make_no_deep_tree() {
+        fn depth(tree: &SpanTree, at: Link) -> usize {
+            if at == 0 { 0 } else { 1 + depth(tree, tree.node(at).left).max(depth(tree, tree.node(at).right)) }
+        }
         let mut tree = SpanTree::default();
         for line in 1..=100_000 {
             tree.insert(Span::between(line, line), u64::from(line));
-        }
-        fn depth(tree: &SpanTree, at: Link) -> usize {
-            if at == 0 { 0 } else { 1 + depth(tree, tree.node(at).left).max(depth(tree, tree.node(at).right)) }
         }
         assert!(depth(&tree, tree.root) < 64, "{}", depth(&tree, tree.root));
         assert_eq!(found(&tree, Span::between(5000, 5000)).len(), 1);

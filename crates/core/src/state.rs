@@ -34,11 +34,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Rules {
         use crate::limits::{HISTORY_KEPT, QUOTA_LIMIT_DEFAULT, QUOTA_WINDOW_DEFAULT};
-        Rules {
-            quota_limit: QUOTA_LIMIT_DEFAULT,
-            quota_window: QUOTA_WINDOW_DEFAULT,
-            history_kept: HISTORY_KEPT,
-        }
+        Rules { quota_limit: QUOTA_LIMIT_DEFAULT, quota_window: QUOTA_WINDOW_DEFAULT, history_kept: HISTORY_KEPT }
     }
 }
 

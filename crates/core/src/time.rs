@@ -57,7 +57,7 @@ impl fmt::Display for Millis {
             (_, 0..60) => write!(f, "{secs} s"),
             (_, 60..3600) if secs.is_multiple_of(60) => write!(f, "{} min", secs / 60),
             (_, 60..3600) => write!(f, "{} min {} s", secs / 60, secs % 60),
-            _ if secs / 60 % 60 == 0 => write!(f, "{} h", secs / 3600),
+            _ if (secs / 60).is_multiple_of(60) => write!(f, "{} h", secs / 3600),
             _ => write!(f, "{} h {} min", secs / 3600, secs / 60 % 60),
         }
     }

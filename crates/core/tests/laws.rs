@@ -81,8 +81,12 @@ impl House {
     fn holders(&self, key: &str) -> Vec<String> {
         let (key, span) = split(key);
         let target = Target::new(key, span).unwrap();
-        let mut found: Vec<String> =
-            self.state.locks().filter(|lock| lock.target.overlaps(&target)).map(|lock| lock.session.to_string()).collect();
+        let mut found: Vec<String> = self
+            .state
+            .locks()
+            .filter(|lock| lock.target.overlaps(&target))
+            .map(|lock| lock.session.to_string())
+            .collect();
         found.sort();
         found
     }
@@ -223,7 +227,11 @@ fn p4_a_lock_lives_to_the_end_of_its_ttl_and_not_longer() {
     house.wait(1);
     house.granted("b", "x");
     let actions: Vec<Action> = house.state.history().newest().map(|entry| entry.action).collect();
-    assert_eq!(actions, [Action::Acquired, Action::Expired, Action::Acquired], "it left before anything took its place");
+    assert_eq!(
+        actions,
+        [Action::Acquired, Action::Expired, Action::Acquired],
+        "it left before anything took its place"
+    );
 }
 
 #[test]
@@ -431,10 +439,7 @@ fn a_session_over_its_quota_is_told_when_to_come_back() {
         house.wait(1000);
     }
     let refusal = house.refused(Command::Acquire(wanting("a", &["w"])));
-    assert!(
-        matches!(refusal, Refusal::RateLimited { limit: 3, retry_after: Millis(57_000), .. }),
-        "{refusal:?}"
-    );
+    assert!(matches!(refusal, Refusal::RateLimited { limit: 3, retry_after: Millis(57_000), .. }), "{refusal:?}");
     assert!(matches!(house.acquire("a", &["x"]), Answer::Granted { .. }), "a refresh costs nothing");
     house.granted("b", "w");
     house.release("b", "w");
@@ -516,8 +521,17 @@ fn a_bound_credential_may_not_use_another_agents_session() {
 fn story() -> impl Strategy<Value = Vec<(u64, Command)>> {
     let session = || prop_oneof![Just("a"), Just("b"), Just("c")];
     let key = prop_oneof![
-        Just("f#1-5"), Just("f#4-9"), Just("f#7"), Just("f"), Just("d/**"), Just("d/x"), Just("d/*"), Just("f#1-5~"),
-        Just("d/x~"), Just("flag:a/*"), Just("flag:a/b"),
+        Just("f#1-5"),
+        Just("f#4-9"),
+        Just("f#7"),
+        Just("f"),
+        Just("d/**"),
+        Just("d/x"),
+        Just("d/*"),
+        Just("f#1-5~"),
+        Just("d/x~"),
+        Just("flag:a/*"),
+        Just("flag:a/b"),
     ];
     let request = prop_oneof![3 => Just(None), 1 => (0..3u64).prop_map(|n| {
         Some(Request { id: RequestId::parse(&format!("r{n}")).unwrap(), digest: n })

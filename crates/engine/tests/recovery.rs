@@ -104,6 +104,22 @@ async fn noise_behind_the_last_record_is_wiped() {
     }
 }
 
+#[tokio::test]
+async fn noise_in_a_spare_segment_is_never_built_upon() {
+    let (root, written) = long_store(None).await;
+    let spares = || -> Vec<_> { files(root.path(), "log-").into_iter().filter(|path| desk::is_spare(path)).collect() };
+    assert!(!spares().is_empty(), "a spare one is kept");
+    for path in spares() {
+        let file = OpenOptions::new().write(true).open(path).expect("opens");
+        file.write_all_at(b"what a crash left of a record whose beginning was lost", 5000).expect("written");
+    }
+    let scribe = open_sound(root.path()).await;
+    assert_eq!(records(&scribe).await, written);
+    for path in spares() {
+        assert!(fs::read(&path).expect("readable").iter().all(|&byte| byte == 0), "{}", path.display());
+    }
+}
+
 /// A power loss keeps any set of the sectors that were not yet synced. Whichever these are, all that was durable is
 /// there, and of the rest a prefix.
 #[tokio::test]

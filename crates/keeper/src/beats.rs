@@ -48,7 +48,7 @@ impl Beats {
             self.waiters_at = now + WAITERS_INTERVAL;
         }
         let beats = !self.gathered.is_empty() && now >= self.not_before;
-        if !beats && !(waiters && !waiting.is_empty()) {
+        if !beats && (!waiters || waiting.is_empty()) {
             return None;
         }
         if beats {

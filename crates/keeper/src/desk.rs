@@ -212,7 +212,7 @@ impl Desk {
             let gone: Vec<WaiterId> =
                 self.pending.keys().copied().filter(|waiter| self.state.waiter(*waiter).is_none()).collect();
             for waiter in gone {
-                folded.told.extend(self.tell_pending(waiter, &Withdrawal::SessionGone));
+                folded.told.extend(self.tell_pending(waiter, Withdrawal::SessionGone));
             }
         }
         self.state.trim(self.rules.history_kept);
@@ -224,7 +224,9 @@ impl Desk {
         assert_eq!(outcomes.len(), asked.len(), "an outcome for each question");
         let mut told = Vec::with_capacity(outcomes.len());
         for ((ticket, outcome), asked) in outcomes.into_iter().zip(asked) {
-            if let (Outcome::Queued(waiter), Some(ticket), Command::Acquire(acquire)) = (&outcome, ticket, &asked.command) {
+            if let (Outcome::Queued(waiter), Some(ticket), Command::Acquire(acquire)) =
+                (&outcome, ticket, &asked.command)
+            {
                 let queued = self.state.waiter(*waiter).map_or(now, |waiter| waiter.queued);
                 let pending = self.pending.entry(*waiter).or_insert_with(|| Pending {
                     tickets: Vec::new(),
@@ -236,7 +238,8 @@ impl Desk {
                 pending.tickets.push(ticket);
                 continue;
             }
-            if let (Outcome::Told(Answer::Refused(Refusal::Busy(_))), Command::Acquire(acquire)) = (&outcome, &asked.command)
+            if let (Outcome::Told(Answer::Refused(Refusal::Busy(_))), Command::Acquire(acquire)) =
+                (&outcome, &asked.command)
                 && self.rules.quota_limit > 0
             {
                 let Rules { quota_limit, quota_window, .. } = self.rules;
@@ -263,12 +266,13 @@ impl Desk {
                     let to = |ticket| Told { ticket, answer: answer.clone(), after };
                     told.extend(pending.tickets.into_iter().map(to));
                 }
-                Event::Withdrawn { waiter, why } => told.extend(self.tell_pending(*waiter, why)),
+                Event::Withdrawn { waiter, why } => told.extend(self.tell_pending(*waiter, *why)),
                 Event::SessionClosed { session } => {
-                    let theirs = |(waiter, pending): (&WaiterId, &Pending)| (pending.session == *session).then_some(*waiter);
+                    let theirs =
+                        |(waiter, pending): (&WaiterId, &Pending)| (pending.session == *session).then_some(*waiter);
                     let gone: Vec<WaiterId> = self.pending.iter().filter_map(theirs).collect();
                     for waiter in gone {
-                        told.extend(self.tell_pending(waiter, &Withdrawal::SessionGone));
+                        told.extend(self.tell_pending(waiter, Withdrawal::SessionGone));
                     }
                 }
                 Event::Renewed { .. }
@@ -288,7 +292,7 @@ impl Desk {
     }
 
     /// Tells those who wait for a place in the queue that they will get nothing.
-    fn tell_pending(&mut self, waiter: WaiterId, why: &Withdrawal) -> Vec<Told> {
+    fn tell_pending(&mut self, waiter: WaiterId, why: Withdrawal) -> Vec<Told> {
         let Some(pending) = self.pending.remove(&waiter) else { return Vec::new() };
         let answer = match why {
             Withdrawal::TimedOut | Withdrawal::SessionGone => {
@@ -303,7 +307,9 @@ impl Desk {
     /// What must be durable before an answer is told. A release only frees, and rides on the next sync.
     fn after(&self, answer: &Answer) -> u64 {
         match answer {
-            Answer::Granted { .. } | Answer::Renewed { .. } | Answer::Beaten | Answer::Opened { .. } => self.position.revision,
+            Answer::Granted { .. } | Answer::Renewed { .. } | Answer::Beaten | Answer::Opened { .. } => {
+                self.position.revision
+            }
             Answer::Released { .. }
             | Answer::ForceReleased { .. }
             | Answer::Closed { .. }

@@ -83,7 +83,11 @@ impl Metrics {
         registry.register("contention", "Refused acquisitions by reason", metrics.contention.clone());
         registry.register("appends", "Batches recorded", metrics.appends.clone());
         registry.register("append_seconds", "Time of one append", metrics.append_seconds.clone());
-        registry.register("append_retries", "Batches decided again because the ledger moved", metrics.append_retries.clone());
+        registry.register(
+            "append_retries",
+            "Batches decided again because the ledger moved",
+            metrics.append_retries.clone(),
+        );
         registry.register("batch_commands", "Commands in one batch", metrics.batch_commands.clone());
         registry.register("locks", "Locks that are held", metrics.locks.clone());
         registry.register("waiters", "Acquisitions that wait", metrics.waiters.clone());

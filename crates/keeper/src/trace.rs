@@ -12,9 +12,8 @@ impl TraceParent {
     pub fn parse(header: &str) -> Option<TraceParent> {
         let mut parts = header.trim().split('-');
         let (version, trace_id, span_id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let hex = |text: &str, len: usize| {
-            text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        };
+        let hex =
+            |text: &str, len: usize| text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let zero = |text: &str| text.bytes().all(|b| b == b'0');
         // Version 00 has exactly four parts; later ones may have more.
         let shape = hex(version, 2) && version != "ff" && hex(flags, 2) && (version != "00" || parts.next().is_none());
@@ -34,7 +33,9 @@ mod tests {
         assert_eq!(parsed.trace_id, "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(parsed.span_id, "b7ad6b7169203331");
         for bad in [
-            "", "00", "00-0-0-00",
+            "",
+            "00",
+            "00-0-0-00",
             "00-00000000000000000000000000000000-b7ad6b7169203331-01",
             "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
             "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

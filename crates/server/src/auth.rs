@@ -21,7 +21,10 @@ pub struct Credential {
 
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credential").field("agent", &self.agent).field("operator", &self.operator).finish_non_exhaustive()
+        f.debug_struct("Credential")
+            .field("agent", &self.agent)
+            .field("operator", &self.operator)
+            .finish_non_exhaustive()
     }
 }
 
@@ -50,7 +53,13 @@ impl Credentials {
             }
         }
         let credential = found?;
-        Some(Caller { known: true, local: false, operator: credential.operator, agent: credential.agent.clone(), trace: None })
+        Some(Caller {
+            known: true,
+            local: false,
+            operator: credential.operator,
+            agent: credential.agent.clone(),
+            trace: None,
+        })
     }
 }
 
@@ -62,7 +71,7 @@ pub fn read_or_make(path: &Path) -> std::io::Result<String> {
     }
     let mut bytes = [0u8; 32];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let secret = blake3::Hash::from_bytes(bytes).to_hex().to_string();
     // Whole or not at all: nobody reads half of it, and of two who start at once one wins.
     let temporary = path.with_extension(format!("new-{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

@@ -83,15 +83,18 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
     }
     let priority = match body.priority {
         None => PRIORITY_DEFAULT,
-        Some(Whole(priority)) => u8::try_from(priority).ok().filter(|priority| *priority <= PRIORITY_MAX).ok_or_else(
-            || No::new(Word::InvalidRequest, format!("A priority is 0 to {PRIORITY_MAX}; {priority} is not.")),
-        )?,
+        Some(Whole(priority)) => {
+            u8::try_from(priority).ok().filter(|priority| *priority <= PRIORITY_MAX).ok_or_else(|| {
+                No::new(Word::InvalidRequest, format!("A priority is 0 to {PRIORITY_MAX}; {priority} is not."))
+            })?
+        }
     };
     let feature = match body.feature_id.as_deref() {
         None => None,
-        Some(feature) => Some(AgentName::parse(feature).map_err(|_| {
-            No::new(Word::InvalidRequest, "A feature_id is 1 to 128 printable characters.")
-        })?),
+        Some(feature) => Some(
+            AgentName::parse(feature)
+                .map_err(|_| No::new(Word::InvalidRequest, "A feature_id is 1 to 128 printable characters."))?,
+        ),
     };
     Ok(Acquire {
         actor: actor(body, caller)?,
@@ -234,7 +237,9 @@ pub(crate) fn token(token: Option<Whole>) -> Result<Option<Token>, No> {
         None => Ok(None),
         Some(Whole(token)) => {
             let token = u64::try_from(token);
-            token.map(|token| Some(Token(token))).map_err(|_| No::new(Word::InvalidRequest, "That is no fencing token."))
+            token
+                .map(|token| Some(Token(token)))
+                .map_err(|_| No::new(Word::InvalidRequest, "That is no fencing token."))
         }
     }
 }

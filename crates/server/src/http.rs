@@ -81,7 +81,8 @@ pub(crate) fn router(service: Arc<Service>, credentials: Credentials, hosts: Vec
         .nest_service("/mcp", mcp)
         .fallback(async || answer_no(&No::new(Word::NotFound, "There is no such route.").hint("see /openapi.json")))
         .method_not_allowed_fallback(async || {
-            let mut response = answer_no(&No::new(Word::Malformed, "This route takes another method; see /openapi.json."));
+            let mut response =
+                answer_no(&No::new(Word::Malformed, "This route takes another method; see /openapi.json."));
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             response
         })
@@ -132,7 +133,11 @@ fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
     let known = name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok()
         || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
-    if known { Ok(()) } else { Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host.")) }
+    if known {
+        Ok(())
+    } else {
+        Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host."))
+    }
 }
 
 /// A browser says where a request comes from: only the service's own pages may ask.
@@ -152,7 +157,10 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 /// The credential: a bearer first, then the older header.
 fn secret(headers: &HeaderMap) -> Option<&str> {
     let bearer = text(headers, header::AUTHORIZATION.as_str()).map(|value| {
-        value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map_or("", |(_, secret)| secret.trim())
+        value
+            .split_once(' ')
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map_or("", |(_, secret)| secret.trim())
     });
     bearer.or_else(|| text(headers, "x-api-key"))
 }
@@ -181,7 +189,8 @@ async fn body_of(request: Request) -> Result<Bytes, No> {
         return Err(No::new(Word::WrongType, "A body is JSON: Content-Type: application/json."));
     }
     let too_large = || No::new(Word::TooLarge, format!("A body has at most {BODY_BYTES_MAX} bytes."));
-    let announced = text(request.headers(), header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<u64>().ok());
+    let announced =
+        text(request.headers(), header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<u64>().ok());
     if announced.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
         return Err(too_large());
     }
@@ -303,7 +312,8 @@ fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Resul
             next = attached.next_loss() => next.ok()?,
             () = service.stopping.cancelled() => return None,
         };
-        let event = Event::default().id(next.id.clone()).event(next.action.clone()).json_data(&next).unwrap_or_default();
+        let event =
+            Event::default().id(next.id.clone()).event(next.action.clone()).json_data(&next).unwrap_or_default();
         Some((Ok(event), (attached, service, bound, false)))
     })
 }

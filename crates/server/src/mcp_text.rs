@@ -12,7 +12,8 @@ pub(crate) fn told(operation: Operation, status: u16, answer: &Value, beats: boo
     match rows(answer, "lost") {
         [] => said,
         lost => {
-            let lost: Vec<String> = lost.iter().map(|lost| format!("{} ({})", text(lost, "file_path"), text(lost, "why"))).collect();
+            let lost: Vec<String> =
+                lost.iter().map(|lost| format!("{} ({})", text(lost, "file_path"), text(lost, "why"))).collect();
             format!("lock_lost: {}. Stop editing there, and acquire again.\n{said}", lost.join(", "))
         }
     }
@@ -61,11 +62,12 @@ fn acquired(answer: &Value, beats: bool) -> String {
     } else {
         let session = answer["session_id"].as_str().or_else(|| answer["locks"][0]["session_id"].as_str());
         let until = answer["expires_at"].as_str().or_else(|| answer["locks"][0]["expires_at"].as_str());
-        said.push_str(&format!(
+        let more = format!(
             " It ends at {} unless you call heartbeat. Pass session_id \"{}\" with every later call.",
             until.unwrap_or("its expiry"),
             session.unwrap_or_default(),
-        ));
+        );
+        said.push_str(&more);
     }
     said
 }
@@ -86,7 +88,11 @@ fn listed(answer: &Value) -> String {
     lines(rows(answer, "locks"), "Nothing is locked.", |lock| {
         format!(
             "{} {} by {} until {}: {}",
-            text(lock, "lock_id"), place(lock), text(lock, "owner"), text(lock, "expires_at"), text(lock, "intention")
+            text(lock, "lock_id"),
+            place(lock),
+            text(lock, "owner"),
+            text(lock, "expires_at"),
+            text(lock, "intention")
         )
     })
 }

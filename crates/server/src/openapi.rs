@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 /// The document as served at `/openapi.json`.
 pub fn document() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut generator = settings.into_generator();
     let refused = generator.subschema_for::<Refused>();
     let mut paths = Map::new();
@@ -18,7 +19,8 @@ pub fn document() -> Value {
         }
         let request = (row.request)(&mut generator);
         let answer = (row.answer)(&mut generator);
-        let path = if operation == Operation::KeyStatus { "/locks/status/{key}".to_owned() } else { format!("/{}", row.name) };
+        let path =
+            if operation == Operation::KeyStatus { "/locks/status/{key}".to_owned() } else { format!("/{}", row.name) };
         let method = match row.method {
             Method::Get => "get",
             Method::Post => "post",
@@ -50,7 +52,14 @@ fn name_of(reference: &Value) -> String {
     reference.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-fn describe(operation: Operation, row: &Row, fields: &Value, request: &Value, answer: &Value, refused: &Value) -> Value {
+fn describe(
+    operation: Operation,
+    row: &Row,
+    fields: &Value,
+    request: &Value,
+    answer: &Value,
+    refused: &Value,
+) -> Value {
     let kind = if row.streams { "text/event-stream" } else { "application/json" };
     let mut described = json!({
         "operationId": row.name.replace(['/', '-'], "_"),
@@ -62,11 +71,14 @@ fn describe(operation: Operation, row: &Row, fields: &Value, request: &Value, an
     });
     match row.access {
         Access::Anybody => {}
-        Access::Credential | Access::Operator | Access::Local => described["security"] = json!([{ "bearer": [] }, { "key": [] }]),
+        Access::Credential | Access::Operator | Access::Local => {
+            described["security"] = json!([{ "bearer": [] }, { "key": [] }]);
+        }
     }
     match row.method {
         Method::Post => {
-            described["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": request } } });
+            described["requestBody"] =
+                json!({ "required": true, "content": { "application/json": { "schema": request } } });
         }
         Method::Get => described["parameters"] = parameters(operation, fields),
     }

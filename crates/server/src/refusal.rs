@@ -76,8 +76,10 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
         Refusal::Busy(told) => busy(told, viewer),
         Refusal::Deadlock { cycle } => {
             let steps = view::cycle(cycle);
-            let told: Vec<String> =
-                steps.iter().map(|step| format!("{} waits for {} ({})", step.owner, step.wants, step.held_by)).collect();
+            let told: Vec<String> = steps
+                .iter()
+                .map(|step| format!("{} waits for {} ({})", step.owner, step.wants, step.held_by))
+                .collect();
             let mut no = No::new(Word::Deadlock, format!("Waiting would never end: {}.", told.join(", ")));
             no.body.cycle = steps;
             no.hint("release what you hold first (lockkeeper lock release KEY), or ask for all keys in one call")
@@ -88,14 +90,20 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
         }
         Refusal::LockLost { targets } => {
             let what = if targets.is_empty() { "The lock".to_owned() } else { list(targets) };
-            No::new(Word::LockLost, format!("{what} is not yours any more: it expired, was taken away, or the token is old."))
-                .hint("stop working on it, and acquire it again")
+            No::new(
+                Word::LockLost,
+                format!("{what} is not yours any more: it expired, was taken away, or the token is old."),
+            )
+            .hint("stop working on it, and acquire it again")
         }
         Refusal::NotOwner { lock } => {
             let for_more = lock.expires.since(viewer.now.time);
             let mut no = No::new(
                 Word::NotOwner,
-                format!("{} is held by {} (session {}) for {for_more} more; only its holder may do that.", lock.target, lock.agent, lock.session),
+                format!(
+                    "{} is held by {} (session {}) for {for_more} more; only its holder may do that.",
+                    lock.target, lock.agent, lock.session
+                ),
             );
             no.body.conflicts = vec![viewer.conflict(&lockkeeper_core::outcome::Conflict {
                 wanted: lock.target.clone(),
@@ -107,7 +115,9 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
         Refusal::RateLimited { limit, window, retry_after } => {
             let mut no = No::new(
                 Word::RateLimited,
-                format!("This session has used its quota of {limit} acquisitions in {window}; come back in {retry_after}."),
+                format!(
+                    "This session has used its quota of {limit} acquisitions in {window}; come back in {retry_after}."
+                ),
             );
             no.body.limit = Some(u64::from(*limit));
             no.body.window_ms = Some(window.0);
@@ -140,7 +150,9 @@ fn not_found(what: &NotFound) -> No {
         NotFound::Session(session) => {
             No::new(Word::NotFound, format!("There is no session {session}.")).hint("lockkeeper session list")
         }
-        NotFound::Room(key) => No::new(Word::NotFound, format!("Nobody is in the room of {key}.")).hint("lockkeeper room list"),
+        NotFound::Room(key) => {
+            No::new(Word::NotFound, format!("Nobody is in the room of {key}.")).hint("lockkeeper room list")
+        }
     }
 }
 
@@ -202,13 +214,22 @@ pub(crate) fn conflict_sentence(conflict: &lockkeeper_core::outcome::Conflict, v
         Blocker::Held(lock) => {
             let more = lock.expires.since(viewer.now.time);
             let held = whole_of(lock.target.span);
-            format!("{} {} held by {}{held}{} for {more} more.", lines(&lock.target), verb(&lock.target, wanted), lock.agent, quoted(lock.intention.as_str()))
+            format!(
+                "{} {} held by {}{held}{} for {more} more.",
+                lines(&lock.target),
+                verb(&lock.target, wanted),
+                lock.agent,
+                quoted(lock.intention.as_str())
+            )
         }
         Blocker::Waiting { waiter, target } => {
             let since = viewer.now.time.since(waiter.queued);
             format!(
                 "{} {} wanted by {}{}, who has waited for {since} and comes first.",
-                lines(target), verb(target, wanted), waiter.asked.agent, quoted(waiter.asked.intention.as_str())
+                lines(target),
+                verb(target, wanted),
+                waiter.asked.agent,
+                quoted(waiter.asked.intention.as_str())
             )
         }
         Blocker::Room(room) => {

@@ -199,8 +199,12 @@ impl Service {
             Operation::Active => self.active(parse(input)?, noted).await,
             Operation::KeyStatus => self.key_status(parse(input)?, noted).await,
             Operation::History => self.history(parse(input)?, noted).await,
-            Operation::OpenSession => self.session(parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await,
-            Operation::CloseSession => self.session(parse(input)?, caller, noted, |actor| Command::CloseSession { actor }).await,
+            Operation::OpenSession => {
+                self.session(parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
+            }
+            Operation::CloseSession => {
+                self.session(parse(input)?, caller, noted, |actor| Command::CloseSession { actor }).await
+            }
             Operation::RestoreSession => {
                 self.session(parse(input)?, caller, noted, |actor| Command::RestoreSession { actor }).await
             }

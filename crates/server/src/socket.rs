@@ -213,7 +213,11 @@ fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
 
 fn take_line(incoming: &mut BytesMut) -> std::io::Result<Option<Vec<u8>>> {
     let Some(end) = incoming.iter().position(|byte| *byte == b'\n') else {
-        return if incoming.len() > LINE_BYTES_MAX { Err(std::io::Error::other("a line is too long")) } else { Ok(None) };
+        return if incoming.len() > LINE_BYTES_MAX {
+            Err(std::io::Error::other("a line is too long"))
+        } else {
+            Ok(None)
+        };
     };
     if end > LINE_BYTES_MAX {
         return Err(std::io::Error::other("a line is too long"));

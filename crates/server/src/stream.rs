@@ -41,7 +41,9 @@ impl Events {
         // Listen first, then look: nothing falls between.
         let live = keeper.entries();
         let epoch = keeper.epoch();
-        let (made, oldest) = keeper.read(|state, _| (state.history().made(), state.history().made() - state.history().len() as u64)).await?;
+        let (made, oldest) = keeper
+            .read(|state, _| (state.history().made(), state.history().made() - state.history().len() as u64))
+            .await?;
         let seen = match body.after.as_deref().filter(|after| !after.is_empty()) {
             None => made,
             Some(after) => match place(after) {
@@ -85,7 +87,9 @@ impl Events {
         let seen = self.seen;
         let read = self.keeper.read(move |state, _| {
             let history = state.history();
-            let page = history.after(seen).map(|entries| entries.take(PAGE).cloned().collect::<std::collections::VecDeque<_>>());
+            let page = history
+                .after(seen)
+                .map(|entries| entries.take(PAGE).cloned().collect::<std::collections::VecDeque<_>>());
             (page, history.made())
         });
         let (page, made) = read.await?;

@@ -29,7 +29,13 @@ impl ForceRelease {
         } else {
             let spec = lock::spec(context, &self.what)?;
             let (start_line, end_line) = (spec.start_line, spec.end_line);
-            ForceReleaseRequest { file_path: Some(spec.file_path), start_line, end_line, reason, ..ForceReleaseRequest::default() }
+            ForceReleaseRequest {
+                file_path: Some(spec.file_path),
+                start_line,
+                end_line,
+                reason,
+                ..ForceReleaseRequest::default()
+            }
         };
         let answer: Changed = context.ask(Operation::ForceRelease, request)?;
         if context.global.json {

@@ -57,7 +57,8 @@ impl History {
         say!("Recent lock activity (last {}):", rows.len());
         output::table(
             ["Time", "File", "Lines", "Action", "State", "Agent"],
-            rows.into_iter().map(|row| [output::moment(&row.time), row.file, row.lines, row.action, row.state, row.agent]),
+            rows.into_iter()
+                .map(|row| [output::moment(&row.time), row.file, row.lines, row.action, row.state, row.agent]),
         );
         Ok(())
     }
@@ -66,7 +67,8 @@ impl History {
     fn refused(&self, context: &Context, key: Option<&str>) -> Result<Vec<serde_json::Value>, Failure> {
         let request = AuditRequest { limit: Some(Whole::from(1000u64)), ..AuditRequest::default() };
         let audit: AuditList = context.look(Operation::Audit, request)?;
-        let refused = audit.lines.into_iter().filter(|line| line["action"] == "locks/acquire" && line["outcome"] != "ok");
+        let refused =
+            audit.lines.into_iter().filter(|line| line["action"] == "locks/acquire" && line["outcome"] != "ok");
         let of_key = |line: &serde_json::Value| split(line["key"].as_str().unwrap_or_default()).0.to_owned();
         let meant = refused.filter(|line| key.is_none_or(|key| of_key(line) == key));
         Ok(meant.take(usize::try_from(self.limit).unwrap_or(usize::MAX)).collect())

@@ -29,7 +29,8 @@ fn http_speaks_with_the_words_of_existing_clients() {
         let (code, text) = serving.curl(path, &["-H", "Content-Type: application/json", "-d", body]);
         (code, serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     };
-    let (code, granted) = post("/locks/acquire", r#"{"file_path":"src/a.rs","agent_id":"claude","reason":"x","ttl_minutes":5}"#);
+    let (code, granted) =
+        post("/locks/acquire", r#"{"file_path":"src/a.rs","agent_id":"claude","reason":"x","ttl_minutes":5}"#);
     assert_eq!((code, granted["action"].as_str()), (200, Some("acquired")));
     let (code, refused) = post("/locks/acquire", r#"{"file_path":"src/a.rs","agent_id":"gemini"}"#);
     assert_eq!((code, refused["conflicts"][0]["owner"].as_str()), (409, Some("claude")));
@@ -43,9 +44,15 @@ fn http_speaks_with_the_words_of_existing_clients() {
     assert_eq!(post("/locks/release", r#"{"file_path":"src/b.rs","agent_id":"claude"}"#).0, 404);
     let (code, openapi) = serving.curl_bare("/openapi.json", &[]);
     let openapi: Value = serde_json::from_str(&openapi).unwrap();
-    assert_eq!((code, openapi["paths"]["/locks/acquire"]["post"]["operationId"].as_str()), (200, Some("locks_acquire")));
+    assert_eq!(
+        (code, openapi["paths"]["/locks/acquire"]["post"]["operationId"].as_str()),
+        (200, Some("locks_acquire"))
+    );
     let (code, metrics) = serving.curl("/metrics", &[]);
-    assert!(code == 200 && metrics.contains("lockkeeper_requests_total{operation=\"locks/acquire\",outcome=\"busy\"} 1"), "{metrics}");
+    assert!(
+        code == 200 && metrics.contains("lockkeeper_requests_total{operation=\"locks/acquire\",outcome=\"busy\"} 1"),
+        "{metrics}"
+    );
 }
 
 #[test]
@@ -60,8 +67,14 @@ fn a_trace_of_the_caller_is_in_the_audit_log() {
         std::fs::read_to_string(path).ok()?.lines().find(|line| line.contains("r1")).map(str::to_owned)
     });
     let line: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!((line["traceId"].as_str(), line["spanId"].as_str()), (Some("0af7651916cd43dd8448eb211c80319c"), Some("b7ad6b7169203331")));
-    assert_eq!((line["sessionId"].as_str(), line["agentId"].as_str(), line["outcome"].as_str()), (Some("s"), Some("a"), Some("ok")));
+    assert_eq!(
+        (line["traceId"].as_str(), line["spanId"].as_str()),
+        (Some("0af7651916cd43dd8448eb211c80319c"), Some("b7ad6b7169203331"))
+    );
+    assert_eq!(
+        (line["sessionId"].as_str(), line["agentId"].as_str(), line["outcome"].as_str()),
+        (Some("s"), Some("a"), Some("ok"))
+    );
 }
 
 #[test]
@@ -72,7 +85,8 @@ fn events_resume_where_they_stopped() {
     house.say("a", &["lock", "release", "x"]);
     house.say("a", &["lock", "acquire", "y"]);
     let history = house.json("x", &["lock", "history"]);
-    let ids: Vec<&str> = history["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap()).collect();
+    let ids: Vec<&str> =
+        history["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap()).collect();
     let [last, _, first] = ids[..] else { panic!("{ids:?}") };
     let resume = format!("Last-Event-ID: {first}");
     let (_, stream) = serving.curl("/events", &["-m", "1", "-N", "-H", &resume]);
@@ -119,7 +133,9 @@ fn doctor_finds_an_open_home() {
 #[test]
 fn help_teaches_and_completions_complete() {
     let house = House::new();
-    for arguments in [&["--help"][..], &["lock", "acquire", "--help"], &["run", "--help"], &["serve", "--help"], &["mcp", "--help"]] {
+    for arguments in
+        [&["--help"][..], &["lock", "acquire", "--help"], &["run", "--help"], &["serve", "--help"], &["mcp", "--help"]]
+    {
         let said = house.say("a", arguments);
         assert!(said.code == 0 && (said.out.contains("Examples:") || said.out.contains("settings:")), "{said:?}");
     }

@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
 
-pub struct House {
+pub(crate) struct House {
     folder: tempfile::TempDir,
 }
 
 /// What a command said, and how it ended.
 #[derive(Debug)]
-pub struct Said {
+pub(crate) struct Said {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
 impl House {
-    pub fn new() -> House {
+    pub(crate) fn new() -> House {
         let folder = tempfile::Builder::new().prefix("lk").tempdir_in("/tmp").expect("a folder");
         let house = House { folder };
         std::fs::create_dir_all(house.repository().join("src")).expect("a folder");
@@ -31,20 +31,20 @@ impl House {
         house
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn repository(&self) -> PathBuf {
+    pub(crate) fn repository(&self) -> PathBuf {
         self.folder.path().join("repository")
     }
 
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
 
     /// The program with a clean environment, as a session.
-    pub fn command(&self, session: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, session: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command
             .args(arguments)
@@ -60,12 +60,12 @@ impl House {
         command
     }
 
-    pub fn say(&self, session: &str, arguments: &[&str]) -> Said {
+    pub(crate) fn say(&self, session: &str, arguments: &[&str]) -> Said {
         said(self.command(session, arguments).output().expect("the program runs"))
     }
 
     /// Expects success, and gives back the JSON answer.
-    pub fn json(&self, session: &str, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, session: &str, arguments: &[&str]) -> Value {
         let mut with_json = arguments.to_vec();
         // Behind `--` it would be the command's own.
         with_json.insert(0, "--json");
@@ -74,29 +74,30 @@ impl House {
         serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
     }
 
-    pub fn start(&self, session: &str, arguments: &[&str]) -> Child {
+    pub(crate) fn start(&self, session: &str, arguments: &[&str]) -> Child {
         let mut command = self.command(session, arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs")
     }
 
     /// What is held, as `session path`.
-    pub fn held(&self) -> Vec<String> {
+    pub(crate) fn held(&self) -> Vec<String> {
         let list = self.json("looker", &["lock", "list"]);
         let rows = list["locks"].as_array().expect("a list").iter();
-        rows.map(|lock| format!("{} {}", lock["session_id"].as_str().unwrap(), lock["file_path"].as_str().unwrap())).collect()
+        rows.map(|lock| format!("{} {}", lock["session_id"].as_str().unwrap(), lock["file_path"].as_str().unwrap()))
+            .collect()
     }
 
-    pub fn service_pid(&self) -> i32 {
+    pub(crate) fn service_pid(&self) -> i32 {
         let status = self.json("looker", &["status"]);
         i32::try_from(status["pid"].as_i64().expect("a pid")).expect("a pid")
     }
 
-    pub fn kill_service(&self) {
+    pub(crate) fn kill_service(&self) {
         kill(self.service_pid(), "KILL");
     }
 
     /// Starts a service that listens on HTTP, and gives back its URL and credential.
-    pub fn serve(&self, more: &[&str]) -> Serving {
+    pub(crate) fn serve(&self, more: &[&str]) -> Serving {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
         let child = self.start("server", &arguments);
@@ -108,7 +109,8 @@ impl House {
             status["listen"].as_str().map(str::to_owned)
         });
         serving.url = url;
-        serving.credential = std::fs::read_to_string(self.home().join("credential")).expect("a credential").trim().to_owned();
+        serving.credential =
+            std::fs::read_to_string(self.home().join("credential")).expect("a credential").trim().to_owned();
         serving
     }
 }
@@ -119,7 +121,7 @@ impl Drop for House {
     }
 }
 
-pub struct Serving {
+pub(crate) struct Serving {
     pub child: Child,
     pub url: String,
     pub credential: String,
@@ -127,14 +129,14 @@ pub struct Serving {
 
 impl Serving {
     /// curl, with the credential; the status and the body.
-    pub fn curl(&self, path: &str, more: &[&str]) -> (u16, String) {
+    pub(crate) fn curl(&self, path: &str, more: &[&str]) -> (u16, String) {
         let bearer = format!("Authorization: Bearer {}", self.credential);
         let mut arguments = vec!["-H", &bearer];
         arguments.extend(more);
         self.curl_bare(path, &arguments)
     }
 
-    pub fn curl_bare(&self, path: &str, more: &[&str]) -> (u16, String) {
+    pub(crate) fn curl_bare(&self, path: &str, more: &[&str]) -> (u16, String) {
         let out = Command::new("curl")
             .args(["-s", "-m", "20", "-w", "\n%{http_code}"])
             .args(more)
@@ -154,7 +156,7 @@ impl Drop for Serving {
     }
 }
 
-pub fn said(output: Output) -> Said {
+pub(crate) fn said(output: Output) -> Said {
     Said {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -162,21 +164,21 @@ pub fn said(output: Output) -> Said {
     }
 }
 
-pub fn finish(child: Child) -> Said {
+pub(crate) fn finish(child: Child) -> Said {
     said(child.wait_with_output().expect("it ends"))
 }
 
-pub fn kill(pid: i32, signal: &str) {
+pub(crate) fn kill(pid: i32, signal: &str) {
     let done = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().expect("kill runs");
     assert!(done.success(), "kill -{signal} {pid}");
 }
 
-pub fn kill_child(child: &Child, signal: &str) {
+pub(crate) fn kill_child(child: &Child, signal: &str) {
     kill(i32::try_from(child.id()).expect("a pid"), signal);
 }
 
 /// Looks again and again until something is there; fails after a while.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let give_up = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some(found) = look() {

@@ -84,7 +84,11 @@ fn what_is_outside_or_unprintable_is_refused() {
         let said = house.say("a", &["lock", "acquire", path]);
         assert_eq!((said.code, said.err.starts_with("invalid_path:")), (2, true), "{path:?}: {said:?}");
     }
-    for (key, word) in [("src/auth.rs:0", "invalid_range"), ("src/auth.rs:9-3", "invalid_range"), ("src/auth.rs:1-99999999999", "invalid_range")] {
+    for (key, word) in [
+        ("src/auth.rs:0", "invalid_range"),
+        ("src/auth.rs:9-3", "invalid_range"),
+        ("src/auth.rs:1-99999999999", "invalid_range"),
+    ] {
         let said = house.say("a", &["lock", "acquire", key]);
         assert_eq!((said.code, said.err.split(':').next()), (2, Some(word)), "{said:?}");
     }
@@ -202,7 +206,11 @@ fn settings_come_from_the_repository_and_mistakes_are_named() {
     let lock = house.json("a", &["lock", "acquire", "src/auth.rs"]);
     assert_eq!(lock["ttl_ms"], 120_000);
     assert_eq!(house.json("a", &["status"])["space"], "team");
-    for (text, part) in [("default_ttl = 1", "default_ttl"), ("listen = \"0.0.0.0:1\"", "can't open ports"), ("nonsense", "lockkeeper.toml")] {
+    for (text, part) in [
+        ("default_ttl = 1", "default_ttl"),
+        ("listen = \"0.0.0.0:1\"", "can't open ports"),
+        ("nonsense", "lockkeeper.toml"),
+    ] {
         std::fs::write(&file, text).unwrap();
         let said = house.say("a", &["lock", "list"]);
         assert!(said.code != 0 && said.err.contains(part), "{text}: {said:?}");

@@ -11,7 +11,13 @@ fn plain(text: &str) -> String {
             .map(|word| {
                 let core = word.trim_matches(|c: char| "(),.".contains(c));
                 let digits = core.len() >= 12 && core.bytes().all(|b| b.is_ascii_digit());
-                if core.starts_with("lock-") { word.replace(core, "ID") } else if digits { word.replace(core, "N") } else { word.to_owned() }
+                if core.starts_with("lock-") {
+                    word.replace(core, "ID")
+                } else if digits {
+                    word.replace(core, "N")
+                } else {
+                    word.to_owned()
+                }
             })
             .collect();
         words.push(line.join(" "));
@@ -57,7 +63,8 @@ fn words(line: &str) -> Vec<String> {
 #[test]
 fn the_readmes_session_is_what_happens() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("a README");
-    let session = readme.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a console session");
+    let session =
+        readme.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a console session");
     let house = House::new();
     let mut checked = 0;
     let mut lines = session.lines().peekable();

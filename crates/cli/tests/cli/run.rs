@@ -18,7 +18,8 @@ fn is_free(house: &House) -> Option<()> {
 fn a_command_runs_under_its_locks_and_its_exit_code_is_passed_on() {
     let house = House::new();
     let script = format!("{} lock list; echo token $LOCKKEEPER_FENCING_TOKEN; exit 7", crate::house::PROGRAM);
-    let said = house.say("a", &["run", "src/auth.rs", "db:migration-slot", "-m", "migrating", "--", "sh", "-c", &script]);
+    let said =
+        house.say("a", &["run", "src/auth.rs", "db:migration-slot", "-m", "migrating", "--", "sh", "-c", &script]);
     assert_eq!(said.code, 7, "{said:?}");
     assert!(said.out.contains("migrating") && said.out.contains("db:migration-slot"), "{said:?}");
     assert!(said.out.contains("token 1"), "{said:?}");

@@ -14,7 +14,18 @@ const JSON: [&str; 2] = ["-H", "Content-Type: application/json"];
 fn without_the_right_credential_nothing_opens() {
     let house = House::new();
     let serving = house.serve(&[]);
-    let paths = ["/locks/active", "/locks/history", "/sessions", "/rooms", "/audit", "/status", "/metrics", "/events", "/mcp", "/nonsense"];
+    let paths = [
+        "/locks/active",
+        "/locks/history",
+        "/sessions",
+        "/rooms",
+        "/audit",
+        "/status",
+        "/metrics",
+        "/events",
+        "/mcp",
+        "/nonsense",
+    ];
     for path in paths {
         assert_eq!(serving.curl_bare(path, &[]).0, 401, "{path}");
         assert_eq!(serving.curl_bare(path, &["-H", "Authorization: Bearer wrong"]).0, 401, "{path}");
@@ -23,7 +34,11 @@ fn without_the_right_credential_nothing_opens() {
     let acquire = ["-H", "Content-Type: application/json", "-d", r#"{"file_path":"x","agent_id":"a"}"#];
     assert_eq!(serving.curl_bare("/locks/acquire", &acquire).0, 401);
     assert!(house.held().is_empty());
-    assert_eq!(serving.curl("/stop", &["-X", "POST", "-H", "Content-Type: application/json", "-d", "{}"]).0, 403, "only over the socket");
+    assert_eq!(
+        serving.curl("/stop", &["-X", "POST", "-H", "Content-Type: application/json", "-d", "{}"]).0,
+        403,
+        "only over the socket"
+    );
     let mode = std::fs::metadata(house.home().join("credential")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -44,7 +59,10 @@ fn a_page_of_another_origin_can_neither_read_nor_change() {
     }
     let form = ["-H", "Content-Type: text/plain", "-d", r#"{"file_path":"x","agent_id":"a"}"#];
     assert_eq!(serving.curl("/locks/acquire", &form).0, 415);
-    let preflight = serving.curl_bare("/locks/acquire", &["-X", "OPTIONS", "-i", "-H", "Origin: http://evil.example", "-H", "Access-Control-Request-Method: POST"]);
+    let preflight = serving.curl_bare(
+        "/locks/acquire",
+        &["-X", "OPTIONS", "-i", "-H", "Origin: http://evil.example", "-H", "Access-Control-Request-Method: POST"],
+    );
     assert_eq!(preflight.0, 403);
     assert!(!preflight.1.to_lowercase().contains("access-control-allow"), "{}", preflight.1);
     assert!(house.held().is_empty());
@@ -93,10 +111,17 @@ fn another_user_of_the_machine_cannot_open_the_socket() {
     assert_eq!(told.trim(), "refused", "{}", String::from_utf8_lossy(&out.stderr));
     // And if the socket itself were open, the one who connects is asked who they are.
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let script = script.replace("print('connected')", "s.sendall(b'{\"id\":1,\"op\":\"locks/active\"}\\n'); print(len(s.recv(100)))");
+    let script = script
+        .replace("print('connected')", "s.sendall(b'{\"id\":1,\"op\":\"locks/active\"}\\n'); print(len(s.recv(100)))");
     let out = Command::new("python3").args(["-c", &script]).output().expect("python3 runs");
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(told.trim() == "0" || String::from_utf8_lossy(&out.stderr).contains("Broken pipe") || String::from_utf8_lossy(&out.stderr).contains("reset"), "{told} {}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        told.trim() == "0"
+            || String::from_utf8_lossy(&out.stderr).contains("Broken pipe")
+            || String::from_utf8_lossy(&out.stderr).contains("reset"),
+        "{told} {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 #[test]
@@ -131,7 +156,9 @@ fn a_socket_line_that_is_no_question_is_told_so() {
     house.say("a", &["lock", "list"]);
     let mut socket = std::os::unix::net::UnixStream::connect(house.home().join("socket")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket.write_all(b"nonsense\n{\"id\":7,\"op\":\"no/such\"}\n{\"id\":8,\"op\":\"locks/active\",\"body\":{}}\n").unwrap();
+    socket
+        .write_all(b"nonsense\n{\"id\":7,\"op\":\"no/such\"}\n{\"id\":8,\"op\":\"locks/active\",\"body\":{}}\n")
+        .unwrap();
     let mut said = String::new();
     while said.lines().count() < 3 || !said.ends_with('\n') {
         let mut part = [0; 4096];
@@ -139,5 +166,10 @@ fn a_socket_line_that_is_no_question_is_told_so() {
         assert!(read > 0, "{said}");
         said.push_str(&String::from_utf8_lossy(&part[..read]));
     }
-    assert!(said.contains("malformed") && said.contains("\"id\":7,\"status\":404") && said.contains("\"id\":8,\"status\":200"), "{said}");
+    assert!(
+        said.contains("malformed")
+            && said.contains("\"id\":7,\"status\":404")
+            && said.contains("\"id\":8,\"status\":200"),
+        "{said}"
+    );
 }

@@ -100,7 +100,8 @@ impl State {
             });
             // The newcomer is not in the queue yet, but would stand before those it overtakes.
             let overtakes = from.session != newcomer.session && newcomer.rank < from.rank;
-            let meets = |theirs: &&Want| conflict(want, theirs) && !self.covered_by_own(from.session, &want.target, want.mode);
+            let meets =
+                |theirs: &&Want| conflict(want, theirs) && !self.covered_by_own(from.session, &want.target, want.mode);
             if overtakes && newcomer.wants.iter().any(|theirs| meets(&theirs)) {
                 add(newcomer.session, &want.target);
             }

@@ -118,7 +118,9 @@ impl State {
             };
         }
         if token.is_some_and(|token| locks.iter().any(|lock| lock.token != token)) {
-            return Err(Box::new(Refusal::LockLost { targets: locks.iter().map(|lock| lock.target.clone()).collect() }));
+            return Err(Box::new(Refusal::LockLost {
+                targets: locks.iter().map(|lock| lock.target.clone()).collect(),
+            }));
         }
         Ok(locks)
     }
@@ -142,7 +144,10 @@ impl State {
             Which::Key(key, span) => target.key == *key && span.is_none_or(|span| span == target.span),
             Which::Everything => true,
         };
-        self.lost_of(session).filter(|(target, loss)| meant(target, loss.lock)).map(|(target, _)| target.clone()).collect()
+        self.lost_of(session)
+            .filter(|(target, loss)| meant(target, loss.lock))
+            .map(|(target, _)| target.clone())
+            .collect()
     }
 
     /// Every lock that overlaps, whoever has it and in whatever mode.

@@ -54,6 +54,10 @@ enum Sleep {
 impl Syncer {
     /// Starts the thread of a ledger that is durable up to `revision`.
     pub(super) fn start(revision: u64) -> io::Result<Syncer> {
+        Syncer::start_with(revision, File::sync_data)
+    }
+
+    fn start_with(revision: u64, sync: impl Fn(&File) -> io::Result<()> + Send + 'static) -> io::Result<Syncer> {
         let shared = Arc::new(Shared {
             pending: Mutex::default(),
             wake: Condvar::new(),
@@ -62,7 +66,7 @@ impl Syncer {
             failed: OnceLock::new(),
         });
         let own = shared.clone();
-        let thread = std::thread::Builder::new().name("ledger-sync".to_owned()).spawn(move || own.run())?;
+        let thread = std::thread::Builder::new().name("ledger-sync".to_owned()).spawn(move || own.run(sync))?;
         Ok(Syncer { shared, thread: Some(thread) })
     }
 
@@ -126,10 +130,10 @@ impl Shared {
         self.pending.lock().expect("no holder panics")
     }
 
-    fn run(&self) {
+    fn run(&self, sync: impl Fn(&File) -> io::Result<()>) {
         while let Some((revision, files)) = self.next() {
             crash_point("append-before-sync");
-            let synced = fault_point("sync").and_then(|()| files.iter().try_for_each(|file| file.sync_data()));
+            let synced = fault_point("sync").and_then(|()| files.iter().try_for_each(|file| sync(file)));
             crash_point("append-after-sync");
             match synced {
                 Ok(()) => self.rise(revision),
@@ -187,5 +191,105 @@ impl Shared {
         tracing::error!(%stopped, "the ledger takes nothing more");
         self.told.send_replace(Durable::Failed(stopped.clone()));
         stopped.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// A syncer whose disk tells which files it synced, and fails when the test says so.
+    struct Bench {
+        syncer: Syncer,
+        synced: Receiver<i32>,
+        answers: Sender<io::Result<()>>,
+    }
+
+    fn bench() -> Bench {
+        let (told, synced) = channel();
+        let (answers, answer) = channel();
+        let disk = move |file: &File| {
+            told.send(file.as_raw_fd()).expect("the test listens");
+            answer.recv().unwrap_or(Ok(()))
+        };
+        Bench { syncer: Syncer::start_with(0, disk).expect("starts"), synced, answers }
+    }
+
+    fn file() -> Arc<File> {
+        Arc::new(tempfile::tempfile().expect("a file"))
+    }
+
+    const MOMENT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn every_file_is_synced_in_the_order_of_writing_before_anything_is_called_durable() {
+        let Bench { syncer, synced, answers } = bench();
+        let (first, old, new) = (file(), file(), file());
+        syncer.written(1, &first, true);
+        assert_eq!(synced.recv_timeout(MOMENT), Ok(first.as_raw_fd()), "at once");
+        syncer.written(2, &old, true);
+        syncer.written(3, &old, true);
+        syncer.written(4, &new, true);
+        assert_eq!(syncer.durable(), 0, "the disk has not answered");
+        answers.send(Ok(())).expect("listens");
+        assert_eq!(synced.recv_timeout(MOMENT), Ok(old.as_raw_fd()));
+        assert_eq!(syncer.durable(), 1);
+        answers.send(Ok(())).expect("listens");
+        assert_eq!(synced.recv_timeout(MOMENT), Ok(new.as_raw_fd()));
+        assert_eq!(*syncer.watch().borrow(), Durable::Up(1), "one of two files is not enough");
+        answers.send(Ok(())).expect("listens");
+        drop(syncer);
+        assert!(synced.recv().is_err(), "three writes, one sync a file");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_synced_after_a_while_and_at_once_when_somebody_does() {
+        let Bench { syncer, synced, answers } = bench();
+        drop(answers);
+        let (patient, begin) = (file(), Instant::now());
+        syncer.written(1, &patient, false);
+        synced.recv_timeout(MOMENT).expect("without another write");
+        assert!(begin.elapsed() >= PATIENCE);
+        let mut sooner = 0;
+        for revision in 1..=20 {
+            let begin = Instant::now();
+            syncer.written(2 * revision, &patient, false);
+            syncer.written(2 * revision + 1, &patient, true);
+            synced.recv_timeout(MOMENT).expect("syncs");
+            sooner += u32::from(begin.elapsed() < PATIENCE);
+        }
+        assert!(sooner > 10, "{sooner} of 20: the machine may be busy now and then, not always");
+    }
+
+    #[test]
+    fn closing_syncs_the_rest() {
+        let Bench { syncer, synced, answers } = bench();
+        drop(answers);
+        let mut durable = syncer.watch();
+        syncer.written(1, &file(), false);
+        drop(syncer);
+        assert_eq!(synced.iter().count(), 1);
+        assert_eq!(*durable.borrow_and_update(), Durable::Up(1));
+    }
+
+    #[test]
+    fn a_failed_sync_is_told_and_never_tried_again() {
+        let Bench { syncer, synced, answers } = bench();
+        answers.send(Err(io::ErrorKind::Other.into())).expect("listens");
+        answers.send(Ok(())).expect("listens");
+        let file = file();
+        syncer.written(1, &file, true);
+        synced.recv_timeout(MOMENT).expect("syncs");
+        while syncer.failed().is_none() {
+            std::thread::yield_now();
+        }
+        syncer.written(2, &file, true);
+        let durable = syncer.watch();
+        drop(syncer);
+        assert!(synced.recv().is_err(), "no second attempt");
+        assert!(matches!(*durable.borrow(), Durable::Failed(EngineError::Stopped(_))));
     }
 }

@@ -54,7 +54,8 @@ pub(crate) fn files(root: &Path, prefix: &str) -> Vec<PathBuf> {
     paths
 }
 
-fn is_spare(path: &Path) -> bool {
+/// Whether a file begins with zeros, as a segment does that was prepared and never begun.
+pub(crate) fn is_spare(path: &Path) -> bool {
     let mut start = [0; SEGMENT_HEADER as usize];
     File::open(path).and_then(|file| file.read_at(&mut start, 0)).expect("readable");
     start == [0; SEGMENT_HEADER as usize]

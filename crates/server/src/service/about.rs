@@ -15,11 +15,18 @@ impl Service {
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
         let (audit, space) = (self.audit.clone(), keeper.space().to_string());
         let read = tokio::task::spawn_blocking(move || {
-            audit.last(most, |line| line.space == space && body.outcome.as_ref().is_none_or(|outcome| line.outcome == *outcome))
+            audit.last(most, |line| {
+                line.space == space && body.outcome.as_ref().is_none_or(|outcome| line.outcome == *outcome)
+            })
         });
         let failed = |error: String| No::new(Word::Internal, format!("The audit log can't be read: {error}."));
-        let lines = read.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-        let lines = lines.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))?;
+        let lines =
+            read.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+        let lines = lines
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>()
+            .map_err(|error| failed(error.to_string()))?;
         json(&AuditList { lines })
     }
 

@@ -12,7 +12,9 @@ use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::Millis;
-use lockkeeper_wire::answer::{Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView};
+use lockkeeper_wire::answer::{
+    Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView,
+};
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::request::{
     AcquireRequest, CheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, ReleaseRequest, RenewRequest,
@@ -40,7 +42,8 @@ impl Service {
             noted.granted = Some(Acquired { space: default_space, actor, locks });
         }
         let strength = keeper.strength().to_string();
-        let heartbeat = locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
+        let heartbeat =
+            locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
         match locks.as_slice() {
             [lock] if !set => json(&Granted {
                 success: true,
@@ -70,11 +73,14 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller)?;
         noted.actor(&actor);
-        let which = match door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)? {
-            Some(which) => which,
-            None if body.all == Some(true) => Which::Everything,
-            None => return Err(No::new(Word::InvalidRequest, "Say what to release: a file_path, a lock_id, or all.")),
-        };
+        let which =
+            match door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)? {
+                Some(which) => which,
+                None if body.all == Some(true) => Which::Everything,
+                None => {
+                    return Err(No::new(Word::InvalidRequest, "Say what to release: a file_path, a lock_id, or all."));
+                }
+            };
         let token = door::token(body.fencing_token)?;
         let request = door::request("locks/release", &body)?;
         let answer = keeper.ask(Command::Release { actor, which, token, request }).await?;
@@ -143,7 +149,8 @@ impl Service {
                 let nobody = SessionId::parse("-").expect("a session id");
                 let busy = state.conflicts(session.as_ref().unwrap_or(&nobody), &wants);
                 let own = session.iter().flat_map(|session| state.locks_of(session)).filter_map(|id| state.lock(id));
-                let held: Vec<_> = own.filter(|lock| wants.iter().any(|want| want.target.overlaps(&lock.target))).take(100).collect();
+                let held: Vec<_> =
+                    own.filter(|lock| wants.iter().any(|want| want.target.overlaps(&lock.target))).take(100).collect();
                 let message = match busy.conflicts.first() {
                     None if held.is_empty() => "Free.".to_owned(),
                     None => "Yours.".to_owned(),
@@ -173,7 +180,8 @@ impl Service {
             let mut locks: Vec<_> = state.locks().filter(|lock| meant(&lock.target.key)).collect();
             let total = locks.len();
             locks.sort_unstable_by(|one, other| one.target.cmp(&other.target).then(one.id.cmp(&other.id)));
-            let listed = locks.into_iter().take(most).map(|lock| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) });
+            let listed =
+                locks.into_iter().take(most).map(|lock| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) });
             let mut waiters: Vec<_> = state.waiters().filter(|_| waiting).collect();
             waiters.retain(|waiter| waiter.asked.wants.iter().any(|want| meant(&want.target.key)));
             waiters.sort_unstable_by_key(|waiter| waiter.rank());
@@ -214,9 +222,7 @@ impl Service {
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
         let epoch = keeper.epoch();
         let list = keeper.read(move |state, _| {
-            let meant = |entry: &&Arc<Entry>| {
-                about.as_ref().is_none_or(|about| about.overlaps(&entry.target.key))
-            };
+            let meant = |entry: &&Arc<Entry>| about.as_ref().is_none_or(|about| about.overlaps(&entry.target.key));
             let events = state.history().newest().filter(meant).take(most).map(|entry| view::event(epoch, entry));
             HistoryList { events: events.collect(), total: state.history().len() }
         });
@@ -261,7 +267,14 @@ fn token_checked(
 }
 
 fn changed(action: &str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
-    json(&Changed { success: true, action: action.to_owned(), locks, file_path, strength: None, heartbeat_interval_ms: None })
+    json(&Changed {
+        success: true,
+        action: action.to_owned(),
+        locks,
+        file_path,
+        strength: None,
+        heartbeat_interval_ms: None,
+    })
 }
 
 /// What was asked for, in one line.

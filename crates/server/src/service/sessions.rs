@@ -59,7 +59,8 @@ impl Service {
             let mut sessions: Vec<_> = state.sessions().collect();
             let total = sessions.len();
             sessions.sort_unstable_by(|one, other| other.seen.cmp(&one.seen).then(one.id.cmp(&other.id)));
-            let sessions = sessions.into_iter().take(LIST_DEFAULT).map(|session| viewer.session(state, session)).collect();
+            let sessions =
+                sessions.into_iter().take(LIST_DEFAULT).map(|session| viewer.session(state, session)).collect();
             SessionList { sessions, total }
         });
         json(&list.await?)

@@ -17,21 +17,21 @@ use lockkeeper_wire::operation::Operation;
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy)]
-pub enum EngineKind {
+pub(crate) enum EngineKind {
     Memory,
     File,
     FileInterval,
 }
 
 #[derive(Clone, Copy)]
-pub enum DoorKind {
+pub(crate) enum DoorKind {
     Api,
     Socket,
     Http,
 }
 
 /// A running service with one door, and everything that has to live as long.
-pub struct House {
+pub(crate) struct House {
     runtime: tokio::runtime::Runtime,
     service: Arc<Service>,
     door: Door,
@@ -44,20 +44,23 @@ enum Door {
     Client(Client),
 }
 
-pub const SECRET: &str = "a-secret-of-the-tests";
+pub(crate) const SECRET: &str = "a-secret-of-the-tests";
 
 impl House {
-    pub fn open(engine: EngineKind, door: DoorKind) -> House {
+    pub(crate) fn open(engine: EngineKind, door: DoorKind) -> House {
         House::with_quota(engine, door, 0)
     }
 
-    pub fn with_quota(engine: EngineKind, door: DoorKind, quota: u32) -> House {
+    pub(crate) fn with_quota(engine: EngineKind, door: DoorKind, quota: u32) -> House {
         let folder = tempfile::tempdir().expect("a folder");
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let (url, durability) = match engine {
             EngineKind::Memory => ("memory:".to_owned(), Durability::Always),
             EngineKind::File => (format!("file:{}", folder.path().join("ledgers").display()), Durability::Always),
-            EngineKind::FileInterval => (format!("file:{}", folder.path().join("ledgers").display()), Durability::Interval),
+            EngineKind::FileInterval => {
+                (format!("file:{}", folder.path().join("ledgers").display()), Durability::Interval)
+            }
         };
         let socket_path = folder.path().join("socket");
         let (service, address) = runtime.block_on(async {
@@ -81,19 +84,22 @@ impl House {
         let endpoint = match door {
             DoorKind::Api => None,
             DoorKind::Socket => Some(Endpoint::Unix(socket_path)),
-            DoorKind::Http => Some(Endpoint::Http { url: format!("http://{address}"), credential: Some(SECRET.into()) }),
+            DoorKind::Http => {
+                Some(Endpoint::Http { url: format!("http://{address}"), credential: Some(SECRET.into()) })
+            }
         };
-        let door = endpoint.map_or(Door::Api, |endpoint| Door::Client(Client::connect(endpoint).expect("a connection")));
+        let door =
+            endpoint.map_or(Door::Api, |endpoint| Door::Client(Client::connect(endpoint).expect("a connection")));
         House { runtime, service, door, _folder: folder }
     }
 
     /// Asks, and gives back the status and the body.
-    pub fn ask(&self, operation: Operation, body: Value) -> (u16, Value) {
+    pub(crate) fn ask(&self, operation: Operation, body: Value) -> (u16, Value) {
         ask(&self.door, &self.service, self.runtime.handle(), operation, body)
     }
 
     /// Asks something that waits, beside the test.
-    pub fn ask_aside(&self, operation: Operation, body: Value) -> std::thread::JoinHandle<(u16, Value)> {
+    pub(crate) fn ask_aside(&self, operation: Operation, body: Value) -> std::thread::JoinHandle<(u16, Value)> {
         let (door, service, handle) = (self.door.clone(), self.service.clone(), self.runtime.handle().clone());
         let asked = std::thread::spawn(move || ask(&door, &service, &handle, operation, body));
         std::thread::sleep(Duration::from_millis(150));
@@ -101,14 +107,14 @@ impl House {
     }
 
     /// Expects a grant, and gives back the lock.
-    pub fn granted(&self, session: &str, path: &str, more: Value) -> Value {
+    pub(crate) fn granted(&self, session: &str, path: &str, more: Value) -> Value {
         let (status, body) = self.ask(Operation::Acquire, wanting(session, path, more));
         assert_eq!(status, 200, "{session} {path}: {body}");
         body
     }
 
     /// Expects a refusal with this word, and gives it back.
-    pub fn refused(&self, operation: Operation, body: Value, status: u16, word: &str) -> Value {
+    pub(crate) fn refused(&self, operation: Operation, body: Value, status: u16, word: &str) -> Value {
         let (told, answer) = self.ask(operation, body);
         assert_eq!((told, answer["error"].as_str()), (status, Some(word)), "{answer}");
         assert_eq!(answer["success"], false);
@@ -116,14 +122,22 @@ impl House {
         answer
     }
 
-    pub fn held(&self) -> Vec<String> {
+    pub(crate) fn held(&self) -> Vec<String> {
         let (_, list) = self.ask(Operation::Active, json!({}));
         let rows = list["locks"].as_array().cloned().unwrap_or_default();
-        rows.iter().map(|lock| format!("{} {}", lock["session_id"].as_str().unwrap(), lock["file_path"].as_str().unwrap())).collect()
+        rows.iter()
+            .map(|lock| format!("{} {}", lock["session_id"].as_str().unwrap(), lock["file_path"].as_str().unwrap()))
+            .collect()
     }
 }
 
-fn ask(door: &Door, service: &Service, handle: &tokio::runtime::Handle, operation: Operation, body: Value) -> (u16, Value) {
+fn ask(
+    door: &Door,
+    service: &Service,
+    handle: &tokio::runtime::Handle,
+    operation: Operation,
+    body: Value,
+) -> (u16, Value) {
     match door {
         Door::Api => {
             let text = body.to_string();
@@ -140,7 +154,7 @@ fn ask(door: &Door, service: &Service, handle: &tokio::runtime::Handle, operatio
 }
 
 /// The body of an acquisition: `more` adds to it or replaces.
-pub fn wanting(session: &str, path: &str, more: Value) -> Value {
+pub(crate) fn wanting(session: &str, path: &str, more: Value) -> Value {
     let mut body = json!({ "session_id": session, "agent_id": session, "file_path": path, "intention": "work" });
     for (name, value) in more.as_object().into_iter().flatten() {
         body[name] = value.clone();

@@ -50,27 +50,34 @@ fn release(session: &str, path: &str) -> serde_json::Value {
     json!({ "session_id": session, "file_path": path })
 }
 
-pub fn overlapping_lines_are_refused_with_all_that_helps(house: &House) {
-    house.granted("a", "src/auth.rs", json!({ "start_line": 10, "end_line": 50, "intention": "Adding JWT validation" }));
+pub(crate) fn overlapping_lines_are_refused_with_all_that_helps(house: &House) {
+    house.granted(
+        "a",
+        "src/auth.rs",
+        json!({ "start_line": 10, "end_line": 50, "intention": "Adding JWT validation" }),
+    );
     let wanted = wanting("b", "./src//auth.rs", json!({ "start_line": 25, "end_line": 40 }));
     let no = house.refused(ACQUIRE, wanted, 409, "busy");
     assert_eq!(no["reason"], "lock_contended");
     let conflict = &no["conflicts"][0];
-    assert_eq!((conflict["owner"].as_str(), conflict["intention"].as_str()), (Some("a"), Some("Adding JWT validation")));
+    assert_eq!(
+        (conflict["owner"].as_str(), conflict["intention"].as_str()),
+        (Some("a"), Some("Adding JWT validation"))
+    );
     assert_eq!(conflict["overlap"], json!({ "start_line": 25, "end_line": 40 }));
     assert!(conflict["expires_at"].as_str().is_some_and(|time| time.ends_with('Z')), "{conflict}");
     assert_eq!(no["free"][0], json!({ "start_line": 51, "end_line": 66 }));
     assert!(no["hint"].as_str().is_some_and(|hint| hint.contains("src/auth.rs:51-66")), "{no}");
 }
 
-pub fn other_lines_are_granted(house: &House) {
+pub(crate) fn other_lines_are_granted(house: &House) {
     house.granted("a", "f", json!({ "start_line": 10, "end_line": 50 }));
     house.granted("b", "f", json!({ "start_line": 60, "end_line": -1 }));
     house.refused(ACQUIRE, wanting("c", "f", json!({ "start_line": 1_000_000, "end_line": null })), 409, "busy");
     house.refused(ACQUIRE, wanting("c", "f", json!({})), 409, "busy");
 }
 
-pub fn asking_again_refreshes(house: &House) {
+pub(crate) fn asking_again_refreshes(house: &House) {
     let first = house.granted("a", "f", json!({ "ttl_ms": 2000 }));
     let again = house.granted("a", "f", json!({ "ttl_minutes": 2 }));
     assert_eq!((first["action"].as_str(), again["action"].as_str()), (Some("acquired"), Some("refreshed")));
@@ -78,7 +85,7 @@ pub fn asking_again_refreshes(house: &House) {
     assert!(again["expires_in_ms"].as_u64() > Some(100_000), "{again}");
 }
 
-pub fn p9_a_set_is_whole_or_nothing(house: &House) {
+pub(crate) fn p9_a_set_is_whole_or_nothing(house: &House) {
     house.granted("a", "two", json!({}));
     let set = json!({ "session_id": "b", "locks": [{ "file_path": "one" }, { "file_path": "two" }, { "file_path": "three" }] });
     house.refused(ACQUIRE, set.clone(), 409, "busy");
@@ -88,14 +95,14 @@ pub fn p9_a_set_is_whole_or_nothing(house: &House) {
     assert_eq!((status, answer["locks"].as_array().map(Vec::len)), (200, Some(3)), "{answer}");
 }
 
-pub fn readers_share_and_writers_do_not(house: &House) {
+pub(crate) fn readers_share_and_writers_do_not(house: &House) {
     for session in ["a", "b", "c"] {
         house.granted(session, "f", json!({ "mode": "shared" }));
     }
     house.refused(ACQUIRE, wanting("d", "f", json!({})), 409, "busy");
 }
 
-pub fn a_release_hands_over_within_moments(house: &House) {
+pub(crate) fn a_release_hands_over_within_moments(house: &House) {
     house.granted("a", "f", json!({}));
     let waiting = house.ask_aside(ACQUIRE, wanting("b", "f", json!({ "wait_ms": 20_000 })));
     let released = Instant::now();
@@ -106,7 +113,7 @@ pub fn a_release_hands_over_within_moments(house: &House) {
     assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
 }
 
-pub fn a_wait_that_is_over_says_lock_timeout(house: &House) {
+pub(crate) fn a_wait_that_is_over_says_lock_timeout(house: &House) {
     house.granted("a", "f", json!({}));
     let no = house.refused(ACQUIRE, wanting("b", "f", json!({ "wait_ms": 200 })), 409, "busy");
     assert_eq!((no["reason"].as_str(), no["conflicts"][0]["owner"].as_str()), (Some("lock_timeout"), Some("a")));
@@ -114,7 +121,7 @@ pub fn a_wait_that_is_over_says_lock_timeout(house: &House) {
     house.granted("c", "f", json!({}));
 }
 
-pub fn a_circle_of_waits_is_refused(house: &House) {
+pub(crate) fn a_circle_of_waits_is_refused(house: &House) {
     house.granted("a", "x", json!({}));
     house.granted("b", "y", json!({}));
     let waiting = house.ask_aside(ACQUIRE, wanting("a", "y", json!({ "wait_ms": 20_000 })));
@@ -124,7 +131,7 @@ pub fn a_circle_of_waits_is_refused(house: &House) {
     assert_eq!(waiting.join().expect("an answer").0, 200);
 }
 
-pub fn p5_only_the_owner_releases_and_renews(house: &House) {
+pub(crate) fn p5_only_the_owner_releases_and_renews(house: &House) {
     let lock = house.granted("a", "f", json!({}));
     house.refused(RELEASE, release("b", "f"), 403, "not_owner");
     house.refused(RELEASE, json!({ "session_id": "b", "lock_id": lock["lock_id"] }), 403, "not_owner");
@@ -135,7 +142,7 @@ pub fn p5_only_the_owner_releases_and_renews(house: &House) {
     assert_eq!((status, answer["action"].as_str()), (200, Some("released")));
 }
 
-pub fn p8_a_dead_sessions_lock_is_free_soon_after_its_ttl(house: &House) {
+pub(crate) fn p8_a_dead_sessions_lock_is_free_soon_after_its_ttl(house: &House) {
     let lock = house.granted("a", "f", json!({ "ttl_ms": 1000 }));
     let asked = Instant::now();
     let (status, answer) = house.ask(ACQUIRE, wanting("b", "f", json!({ "wait_ms": 20_000 })));
@@ -147,7 +154,7 @@ pub fn p8_a_dead_sessions_lock_is_free_soon_after_its_ttl(house: &House) {
     assert_eq!(house.held(), ["b f"]);
 }
 
-pub fn a_heartbeat_keeps_all_locks(house: &House) {
+pub(crate) fn a_heartbeat_keeps_all_locks(house: &House) {
     for path in ["x", "y"] {
         house.granted("a", path, json!({ "ttl_ms": 1500 }));
     }
@@ -159,7 +166,7 @@ pub fn a_heartbeat_keeps_all_locks(house: &House) {
     assert_eq!(house.held(), ["a x", "a y"]);
 }
 
-pub fn p2_tokens_rise_and_an_old_one_does_not_count(house: &House) {
+pub(crate) fn p2_tokens_rise_and_an_old_one_does_not_count(house: &House) {
     let first = house.granted("a", "f", json!({}));
     let check = |token: &serde_json::Value| json!({ "session_id": "a", "file_path": "f", "fencing_token": token });
     assert_eq!(house.ask(Operation::Check, check(&first["fencing_token"])).0, 200);
@@ -172,7 +179,7 @@ pub fn p2_tokens_rise_and_an_old_one_does_not_count(house: &House) {
     assert_eq!(house.held(), ["b f"]);
 }
 
-pub fn p7_the_same_request_gets_the_same_answer(house: &House) {
+pub(crate) fn p7_the_same_request_gets_the_same_answer(house: &House) {
     let request = json!({ "request_id": "r-1" });
     let first = house.granted("a", "f", request.clone());
     house.ask(RELEASE, release("a", "f"));
@@ -182,7 +189,7 @@ pub fn p7_the_same_request_gets_the_same_answer(house: &House) {
     house.refused(ACQUIRE, wanting("a", "g", json!({ "request_id": "r-1" })), 409, "request_mismatch");
 }
 
-pub fn invalid_requests_are_refused_and_change_nothing(house: &House) {
+pub(crate) fn invalid_requests_are_refused_and_change_nothing(house: &House) {
     let many: Vec<_> = (0..10_000).map(|n| json!({ "file_path": format!("f{n}") })).collect();
     let table = [
         (wanting("a", "../../etc/passwd", json!({})), 422, "invalid_path"),
@@ -220,7 +227,7 @@ pub fn invalid_requests_are_refused_and_change_nothing(house: &House) {
     assert_eq!(escapes["intention"], "[31mred");
 }
 
-pub fn rooms_keep_agents_out(house: &House) {
+pub(crate) fn rooms_keep_agents_out(house: &House) {
     let room = json!({ "session_id": "person", "file_path": "f", "busy_ms": 60_000 });
     assert_eq!(house.ask(Operation::OpenRoom, room.clone()).0, 200);
     let no = house.refused(ACQUIRE, wanting("a", "f", json!({ "start_line": 1 })), 409, "busy");
@@ -233,7 +240,7 @@ pub fn rooms_keep_agents_out(house: &House) {
     house.refused(Operation::CloseRoom, closed, 404, "not_found");
 }
 
-pub fn a_session_gets_back_what_it_lost(house: &House) {
+pub(crate) fn a_session_gets_back_what_it_lost(house: &House) {
     let lock = house.granted("a", "x", json!({ "ttl_ms": 1000 }));
     house.granted("a", "y", json!({ "ttl_ms": 1000 }));
     std::thread::sleep(Duration::from_millis(1300));
@@ -245,7 +252,7 @@ pub fn a_session_gets_back_what_it_lost(house: &House) {
     assert_eq!(answer["skipped"][0]["file_path"], "y");
 }
 
-pub fn closing_a_session_frees_all(house: &House) {
+pub(crate) fn closing_a_session_frees_all(house: &House) {
     for path in ["x", "y"] {
         house.granted("a", path, json!({}));
     }
@@ -255,10 +262,11 @@ pub fn closing_a_session_frees_all(house: &House) {
     assert_eq!(house.ask(Operation::CloseSession, json!({ "session_id": "never-there" })).0, 200);
 }
 
-pub fn a_forced_release_needs_a_reason_and_is_remembered(house: &House) {
+pub(crate) fn a_forced_release_needs_a_reason_and_is_remembered(house: &House) {
     house.granted("a", "f", json!({}));
     house.refused(Operation::ForceRelease, json!({ "agent_id": "op", "file_path": "f" }), 422, "invalid_request");
-    let (status, answer) = house.ask(Operation::ForceRelease, json!({ "agent_id": "op", "file_path": "f", "reason": "stuck" }));
+    let (status, answer) =
+        house.ask(Operation::ForceRelease, json!({ "agent_id": "op", "file_path": "f", "reason": "stuck" }));
     assert_eq!(status, 200, "{answer}");
     let (_, history) = house.ask(Operation::History, json!({}));
     let last = &history["events"][0];
@@ -266,13 +274,13 @@ pub fn a_forced_release_needs_a_reason_and_is_remembered(house: &House) {
     house.refused(Operation::Renew, release("a", "f"), 410, "lock_lost");
 }
 
-pub fn spaces_are_worlds_of_their_own(house: &House) {
+pub(crate) fn spaces_are_worlds_of_their_own(house: &House) {
     house.granted("a", "f", json!({}));
     house.granted("b", "f", json!({ "space": "another" }));
     assert_eq!(house.held(), ["a f"]);
 }
 
-pub fn trees_cover_what_is_below(house: &House) {
+pub(crate) fn trees_cover_what_is_below(house: &House) {
     house.granted("a", "src/**", json!({}));
     house.refused(ACQUIRE, wanting("b", "src/deep/er/a.rs", json!({ "start_line": 1, "end_line": 2 })), 409, "busy");
     house.granted("b", "srcs/a.rs", json!({}));
@@ -280,10 +288,11 @@ pub fn trees_cover_what_is_below(house: &House) {
     house.refused(ACQUIRE, wanting("a", "flag:billing/new/checkout", json!({})), 409, "busy");
 }
 
-pub fn p14_a_grant_says_how_strong_it_is(house: &House) {
+pub(crate) fn p14_a_grant_says_how_strong_it_is(house: &House) {
     let lock = house.granted("a", "f", json!({}));
     let (_, status) = house.ask(Operation::Status, json!({}));
     assert_eq!(lock["strength"], status["strength"]);
-    let durable = status["engine"].as_str().is_some_and(|engine| engine.starts_with("file:")) && status["durability"] == "always";
+    let durable =
+        status["engine"].as_str().is_some_and(|engine| engine.starts_with("file:")) && status["durability"] == "always";
     assert_eq!(lock["strength"], if durable { "strict" } else { "best_effort" });
 }

@@ -1,7 +1,7 @@
 //! What happened: the entries of the ledger.
 //!
-//! They are stored. New variants go to the end, and the fields of a variant never change their order or type;
-//! `tests/format.rs` holds the bytes.
+//! They are stored. New variants go to the end, and the fields of a variant never change their order or type: a test in
+//! the keeper (`payload.rs`) holds the bytes.
 
 use serde::{Deserialize, Serialize};
 

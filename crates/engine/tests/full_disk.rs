@@ -71,12 +71,12 @@ async fn waits_until_it_takes_again(scribe: &mut Scribe) {
 
 #[tokio::test]
 async fn a_full_disk_refuses_ordinary_batches_takes_freeing_ones_and_recovers_by_itself() {
-    let disk = SmallDisk::mount(48);
+    let disk = SmallDisk::mount(100);
     let ballast = disk.path().join("ballast");
     let root = disk.path().join("ledgers");
     let mut scribe = open_sound(&root).await;
     scribe.append(b"first").await;
-    fs::write(&ballast, vec![1; 20 << 20]).expect("there is room");
+    fs::write(&ballast, vec![1; 72 << 20]).expect("there is room");
     fill_up(&mut scribe).await;
     for _ in 0..500 {
         assert!(matches!(scribe.try_append(b"takes").await, Append::Full), "stays full");
@@ -94,8 +94,9 @@ async fn a_full_disk_refuses_ordinary_batches_takes_freeing_ones_and_recovers_by
     assert!(matches!(free(&mut scribe, vec![6; 300]).await, Append::Appended(_)), "frees after a restart");
     fs::remove_file(&ballast).expect("removed");
     waits_until_it_takes_again(&mut scribe).await;
-    for number in 0..12 {
-        scribe.append(&vec![number; 1 << 20]).await;
+    // Each needs a segment of its own, which must be waited for, not refused.
+    for number in 0..3 {
+        scribe.append(&vec![number; 9 << 20]).await;
     }
     assert_eq!(records(&scribe).await, scribe.written);
     drop(scribe.ledger);

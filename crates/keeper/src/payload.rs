@@ -40,3 +40,89 @@ fn body(payload: &[u8]) -> Result<&[u8], PayloadError> {
         None => Err(PayloadError::Empty),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_core::command::{Request, Want};
+    use lockkeeper_core::event::{Enqueued, Grant, NewLock, Withdrawal};
+    use lockkeeper_core::key::{Key, Target};
+    use lockkeeper_core::lock::{LockId, WaiterId};
+    use lockkeeper_core::mode::Mode;
+    use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
+    use lockkeeper_core::span::Span;
+    use lockkeeper_core::time::Millis;
+
+    use super::*;
+
+    fn one_of_each() -> Vec<Event> {
+        let session = SessionId::parse("s").unwrap();
+        let agent = AgentName::parse("a").unwrap();
+        let intention = Intention::parse("why").unwrap();
+        let lock = LockId::parse("lock-2757c6049058").unwrap();
+        let key = Key::parse("src/a.rs").unwrap();
+        let target = Target::new(key.clone(), Span::parse("10-50").unwrap()).unwrap();
+        let request = Request { id: RequestId::parse("r").unwrap(), digest: 7 };
+        vec![
+            Event::Granted(Grant {
+                session: session.clone(),
+                agent: agent.clone(),
+                agent_type: Some(agent.clone()),
+                waiter: Some(WaiterId(3)),
+                new: vec![NewLock { id: lock, target: target.clone(), mode: Mode::Exclusive }],
+                replaced: vec![lock],
+                refreshed: vec![lock],
+                intention: intention.clone(),
+                ttl: Millis(30_000),
+                feature: Some("f".into()),
+                request: Some(request.clone()),
+                quota_kept: 60,
+            }),
+            Event::Renewed { session: session.clone(), locks: vec![lock], ttl: Some(Millis(1)) },
+            Event::Released { session: session.clone(), locks: vec![lock], request: Some(request.clone()) },
+            Event::Expired { locks: vec![lock] },
+            Event::Forced {
+                locks: vec![lock],
+                by: agent.clone(),
+                reason: intention.clone(),
+                request: Some((session.clone(), request.clone())),
+            },
+            Event::Queued(Enqueued {
+                waiter: WaiterId(3),
+                session: session.clone(),
+                agent: agent.clone(),
+                agent_type: None,
+                wants: vec![Want { target: target.clone(), mode: Mode::Shared }],
+                intention,
+                ttl: Millis(2),
+                wait: Millis(3),
+                priority: 5,
+                feature: None,
+                request: Some(request),
+                quota_kept: 0,
+            }),
+            Event::Withdrawn { waiter: WaiterId(3), why: Withdrawal::SessionGone },
+            Event::Beaten { sessions: vec![session.clone()], waiters: vec![WaiterId(3)] },
+            Event::SessionOpened { session: session.clone(), agent: agent.clone(), agent_type: None },
+            Event::SessionClosed { session: session.clone() },
+            Event::SessionsForgotten { sessions: vec![session.clone()] },
+            Event::LossAccepted { session: session.clone(), targets: vec![target] },
+            Event::RoomOpened { key: key.clone(), session: session.clone(), agent, busy: Millis(5) },
+            Event::RoomClosed { key, by: Some(session) },
+        ]
+    }
+
+    /// Ledgers that exist must stay readable: if this fails, the change needs a new version and a way to read the old.
+    #[test]
+    fn the_stored_form_of_events_never_changes() {
+        let hex: String = encode_events(&one_of_each()).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, include_str!("payload.golden").trim());
+        assert_eq!(decode_events(&encode_events(&one_of_each())).unwrap(), one_of_each());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_so() {
+        assert_eq!(decode_events(&[]), Err(PayloadError::Empty));
+        assert_eq!(decode_events(&[9, 1]), Err(PayloadError::Newer(9)));
+        assert!(matches!(decode_events(&[VERSION, 255, 255]), Err(PayloadError::Unreadable(_))));
+    }
+}

@@ -65,3 +65,86 @@ fn stopping_releases_nothing() {
     holding.kill().unwrap();
     holding.wait().unwrap();
 }
+
+#[test]
+fn p7_the_same_request_gets_the_same_answer_after_kill_9() {
+    let house = House::new();
+    let body =
+        r#"{"id":1,"op":"locks/acquire","body":{"session_id":"s","file_path":"x","request_id":"r1","ttl_minutes":5}}"#;
+    house.say("a", &["lock", "list"]);
+    let first = house.line(body);
+    house.kill_service();
+    house.say("a", &["lock", "list"]);
+    let again = house.line(body);
+    let told = |answer: &serde_json::Value| {
+        let body = &answer["body"];
+        (answer["status"].clone(), body["lock_id"].clone(), body["fencing_token"].clone(), body["action"].clone())
+    };
+    assert_eq!(told(&first), told(&again));
+    assert_eq!(first["status"], 200);
+    let other = house.line(&body.replace("\"x\"", "\"y\""));
+    assert_eq!(other["body"]["error"], "request_mismatch");
+}
+
+/// A small file system of its own, gone with the test.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(path: std::path::PathBuf, size: &str) -> SmallDisk {
+        std::fs::create_dir_all(&path).unwrap();
+        let options = format!("size={size},mode=0700");
+        let done =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&path).status();
+        assert!(done.expect("mount runs").success(), "this test mounts a small file system: run it as root");
+        SmallDisk(path)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn p16_a_full_disk_refuses_new_locks_and_still_serves_releases_and_lists() {
+    let house = House::new();
+    let disk = SmallDisk::mount(house.path().join("disk"), "40m");
+    let url = format!("file:{}", disk.0.display());
+    let held = |name: &str| format!("src/{name}.rs");
+    let _serving = house.serve(&["--engine", &url]);
+    for n in 0..20 {
+        house.json("a", &["lock", "acquire", &held(&n.to_string()), "--ttl", "1h"]);
+    }
+    // Somebody else fills the disk; then the segment that is open is used up.
+    let filler = std::process::Command::new("dd")
+        .args(["if=/dev/zero", "bs=64k"])
+        .arg(format!("of={}", disk.0.join("filler").display()))
+        .output();
+    assert!(!filler.expect("dd runs").status.success(), "the disk is full now");
+    let refusal = fill(&house);
+    assert_eq!(
+        (refusal["error"].as_str(), refusal["reason"].as_str()),
+        (Some("unavailable"), Some("disk_full")),
+        "{refusal}"
+    );
+    assert_eq!(house.say("b", &["lock", "acquire", "src/new.rs"]).code, 3);
+    assert_eq!(house.say("a", &["lock", "release", &held("3")]).code, 0, "a release still works");
+    assert!(!house.held().contains(&"a src/3.rs".to_owned()), "and so does a list");
+    std::fs::remove_file(disk.0.join("filler")).unwrap();
+    wait_for("room", || (house.say("b", &["lock", "acquire", "src/new.rs"]).code == 0).then_some(()));
+}
+
+/// Asks for locks with long names until the disk has no room for another.
+fn fill(house: &House) -> serde_json::Value {
+    let long = "x".repeat(900);
+    for n in 0..200 {
+        let locks: Vec<_> = (0..250).map(|m| serde_json::json!({ "file_path": format!("{long}{n}-{m}") })).collect();
+        let body = serde_json::json!({ "session_id": format!("filler-{n}"), "locks": locks, "ttl_minutes": 60 });
+        let answer = house.line(&serde_json::json!({ "id": n, "op": "locks/acquire", "body": body }).to_string());
+        if answer["status"] != 200 {
+            return answer["body"].clone();
+        }
+    }
+    panic!("the disk never was full");
+}

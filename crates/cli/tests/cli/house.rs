@@ -79,6 +79,17 @@ impl House {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs")
     }
 
+    /// One question over the socket, as it stands.
+    pub(crate) fn line(&self, question: &str) -> Value {
+        use std::io::{BufRead, BufReader, Write};
+        let mut socket = std::os::unix::net::UnixStream::connect(self.home().join("socket")).expect("a service");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        writeln!(socket, "{question}").expect("written");
+        let mut answer = String::new();
+        BufReader::new(socket).read_line(&mut answer).expect("an answer");
+        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
     /// What is held, as `session path`.
     pub(crate) fn held(&self) -> Vec<String> {
         let list = self.json("looker", &["lock", "list"]);

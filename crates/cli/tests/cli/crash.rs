@@ -135,16 +135,20 @@ fn p16_a_full_disk_refuses_new_locks_and_still_serves_releases_and_lists() {
     wait_for("room", || (house.say("b", &["lock", "acquire", "src/new.rs"]).code == 0).then_some(()));
 }
 
-/// Asks for locks with long names until the disk has no room for another.
+/// Asks for sets of locks, then for smaller ones, until the disk has no room for the smallest.
 fn fill(house: &House) -> serde_json::Value {
-    let long = "x".repeat(900);
-    for n in 0..200 {
-        let locks: Vec<_> = (0..250).map(|m| serde_json::json!({ "file_path": format!("{long}{n}-{m}") })).collect();
-        let body = serde_json::json!({ "session_id": format!("filler-{n}"), "locks": locks, "ttl_minutes": 60 });
-        let answer = house.line(&serde_json::json!({ "id": n, "op": "locks/acquire", "body": body }).to_string());
-        if answer["status"] != 200 {
-            return answer["body"].clone();
-        }
+    let mut refusal = serde_json::Value::Null;
+    for (keys, length) in [(250, 900), (1, 900), (1, 1)] {
+        refusal = (0..2000)
+            .find_map(|n| {
+                let name = |m: usize| format!("{}{keys}-{length}-{n}-{m}", "x".repeat(length));
+                let locks: Vec<_> = (0..keys).map(|m| serde_json::json!({ "file_path": name(m) })).collect();
+                let body = serde_json::json!({ "session_id": "filler", "locks": locks, "ttl_minutes": 60 });
+                let answer =
+                    house.line(&serde_json::json!({ "id": n, "op": "locks/acquire", "body": body }).to_string());
+                (answer["status"] != 200).then(|| answer["body"].clone())
+            })
+            .expect("the disk is full at last");
     }
-    panic!("the disk never was full");
+    refusal
 }

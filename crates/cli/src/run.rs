@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper_client::{Error, Holding, Lost};
+use lockkeeper_client::{Error, Holding, Identity, Lost};
 use lockkeeper_wire::word::Word;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
@@ -44,14 +44,15 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let request = self.wanting.request(context)?;
-        let holding = Holding::start(context.client()?, context.identity()?)?;
+        let identity = context.identity()?;
+        let holding = Holding::start(context.client()?, identity.clone())?;
         let waiting = context.says_it_waits(Wanting::patience(&request));
         if let Err(error) = holding.take(request) {
             return Err(self.refused(context, error));
         }
         drop(waiting);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let ended = runtime.block_on(self.supervise(&holding));
+        let ended = runtime.block_on(self.supervise(&holding, &identity));
         match ended? {
             Ended::Itself(code) => {
                 holding.release()?;
@@ -71,9 +72,11 @@ impl Run {
     }
 
     /// Runs the command until it ends, or until a lock is lost.
-    async fn supervise(&self, holding: &Holding) -> Result<Ended, Failure> {
+    async fn supervise(&self, holding: &Holding, identity: &Identity) -> Result<Ended, Failure> {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).kill_on_drop(true);
+        // What the command asks for, it asks as the same session.
+        command.env("SESSION_ID", &identity.session).env("AGENT_ID", &identity.agent);
         if let Some(lock) = holding.locks().first() {
             command.env("LOCKKEEPER_FENCING_TOKEN", lock.fencing_token.to_string());
         }

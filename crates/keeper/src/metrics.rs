@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper_core::space::Space;
+use lockkeeper_core::state::State;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -123,10 +124,29 @@ impl Metrics {
         self.batch_commands.observe(commands as f64);
     }
 
-    pub(crate) fn counts(&self, space: &Space, locks: usize, waiters: usize, sessions: usize) {
+    /// The gauges of one space, looked up once.
+    pub(crate) fn of_space(&self, space: &Space) -> SpaceGauges {
         let label = SpaceLabel { space: space.to_string() };
-        self.locks.get_or_create(&label).set(locks as i64);
-        self.waiters.get_or_create(&label).set(waiters as i64);
-        self.sessions.get_or_create(&label).set(sessions as i64);
+        SpaceGauges {
+            locks: self.locks.get_or_create_owned(&label),
+            waiters: self.waiters.get_or_create_owned(&label),
+            sessions: self.sessions.get_or_create_owned(&label),
+        }
+    }
+}
+
+/// How much one space holds.
+#[derive(Debug)]
+pub(crate) struct SpaceGauges {
+    locks: Gauge,
+    waiters: Gauge,
+    sessions: Gauge,
+}
+
+impl SpaceGauges {
+    pub(crate) fn set(&self, state: &State) {
+        self.locks.set(state.lock_count() as i64);
+        self.waiters.set(state.waiter_count() as i64);
+        self.sessions.set(state.session_count() as i64);
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use crate::beats::Beats;
 use crate::desk::{Asked, Desk, Ticket, Told};
 use crate::keeper::{Failure, Mail, Read, Reply, salt_of, unreadable};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
 
@@ -42,6 +42,7 @@ pub(crate) struct Running {
     published: u64,
     epoch: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
+    gauges: SpaceGauges,
     batches: BatchIds,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
     snapshot_bytes: u64,
@@ -63,6 +64,7 @@ impl Running {
         epoch: Arc<AtomicU64>,
     ) -> Running {
         Running {
+            gauges: metrics.of_space(&space),
             space,
             published: desk.state().history().made(),
             durable_revision: desk.position().revision,
@@ -400,8 +402,7 @@ impl Running {
             }
             self.published = history.made();
         }
-        let state = self.desk.state();
-        self.metrics.counts(&self.space, state.lock_count(), state.waiter_count(), state.session_count());
+        self.gauges.set(self.desk.state());
     }
 
     /// Starts a snapshot beside the loop when the log has outgrown the last one.

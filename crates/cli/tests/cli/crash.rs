@@ -54,6 +54,18 @@ fn a_killed_waiter_leaves_the_queue() {
 }
 
 #[test]
+fn a_waiter_whose_http_connection_closes_leaves_the_queue() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    house.say("a", &["lock", "acquire", "x"]);
+    let body = r#"{"file_path":"x","agent_id":"b","wait_ms":60000}"#;
+    let (code, _) = serving.curl("/locks/acquire", &["-m", "1", "-H", "Content-Type: application/json", "-d", body]);
+    assert_eq!(code, 0, "curl gave up");
+    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
+    wait_for("the empty queue", || (waiters() == 0).then_some(()));
+}
+
+#[test]
 fn stopping_releases_nothing() {
     let house = House::new();
     house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);

@@ -1,11 +1,13 @@
 //! The rules as laws: small stories told to a state, with time as an argument.
 
+use std::collections::HashMap;
+
 use lockkeeper_core::command::{Acquire, Actor, Command, Request, Want, Which};
 use lockkeeper_core::decide::Context;
 use lockkeeper_core::event::Event;
 use lockkeeper_core::history::Action;
 use lockkeeper_core::key::{Key, Target};
-use lockkeeper_core::lock::Token;
+use lockkeeper_core::lock::{LockId, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Blocker, BusyReason, GrantAction, Limit, NotFound, Outcome, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
@@ -356,6 +358,18 @@ fn p10_a_waiter_whose_session_is_gone_is_passed_over() {
 }
 
 #[test]
+fn p10_a_lock_that_expires_is_not_handed_to_a_session_that_died_meanwhile() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(40_000), ..wanting("a", &["x"]) }));
+    house.queue("dead", &["x"], 5);
+    house.wait(20_000);
+    house.queue("alive", &["x"], 5);
+    house.wait(20_000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("x"), ["alive"], "nobody looked at the queue before the lock expired");
+}
+
+#[test]
 fn a_wait_that_is_over_leaves_the_queue() {
     let mut house = House::new();
     house.tell(Command::Acquire(Acquire { ttl: Millis(600_000), ..wanting("a", &["x"]) }));
@@ -595,8 +609,17 @@ proptest! {
         let mut house = House::new();
         for (ms, command) in story {
             house.wait(ms);
+            let until: HashMap<LockId, Time> = house.state.locks().map(|lock| (lock.id, lock.expires)).collect();
+            let known = house.ledger.len();
             house.outcome(command);
             check_invariants(&house.state, house.now.time);
+            for (_, event) in &house.ledger[known..] {
+                if let Event::Expired { locks } = event {
+                    for lock in locks {
+                        prop_assert!(until[lock] <= house.now.time, "P4: {lock} expired before its TTL");
+                    }
+                }
+            }
         }
         let mut replayed = State::new(7);
         for (stamp, event) in &house.ledger {

@@ -14,6 +14,8 @@ use crate::output::{self, note, say};
 
 /// How long a service that went away is waited for.
 const AWAY_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long a service may take to open the stream.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Goes on where it stopped when the service restarts.
@@ -32,7 +34,7 @@ impl Watch {
         let mut away_since: Option<Instant> = None;
         loop {
             let request = EventsRequest { after: after.clone(), space: space.clone(), ..EventsRequest::default() };
-            match client.stream(Operation::Events, &request) {
+            match client.stream(Operation::Events, &request, OPEN_TIME_MAX) {
                 Ok(events) => {
                     away_since = None;
                     while let Ok(next) = events.next(Duration::from_secs(3600)) {

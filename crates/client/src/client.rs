@@ -134,14 +134,14 @@ impl Client {
     }
 
     /// Asks for a stream, and waits until it is open.
-    pub fn stream(&self, operation: Operation, body: &impl Serialize) -> Result<Answers, Error> {
+    pub fn stream(&self, operation: Operation, body: &impl Serialize, within: Duration) -> Result<Answers, Error> {
         let broken = |why: String| Error::Unreachable(format!("{} does not answer: {why}", self.endpoint));
         let body = raw(body)?;
         let answers = match self.door() {
-            Door::Http(http) => Answers(http.stream(operation, &body).map_err(broken)?),
+            Door::Http(http) => Answers(http.stream(operation, &body, within).map_err(broken)?),
             Door::Lines(lines) => Answers(lines.ask(operation, &body).map_err(|error| broken(error.to_string()))?),
         };
-        match answers.next(ANSWER_TIME_MAX) {
+        match answers.next(within) {
             Ok(Some(_)) => Ok(answers),
             Ok(None) => Err(broken("it takes too long".to_owned())),
             Err(ended) => match ended.0 {

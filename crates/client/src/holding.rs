@@ -1,14 +1,15 @@
 //! Locks that are held: they renew themselves, and say when they are lost, no later than their deadline.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lockkeeper_wire::answer::{Changed, EventView, LockView};
+use lockkeeper_wire::answer::{Changed, EventView, LockView, Refused};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{AcquireRequest, AttachRequest, ReleaseRequest, RenewRequest};
+use lockkeeper_wire::word::Word;
 
 use crate::boot_clock::BootTime;
 use crate::client::{Client, Identity, raw, read};
@@ -19,6 +20,9 @@ use crate::lines::Answers;
 const SLICE: Duration = Duration::from_millis(200);
 /// How long one beat may take before the next is tried.
 const BEAT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a connection may take to be bound to what it holds.
+const ATTACH_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A lock that is not held any more, and why.
 #[derive(Clone, Debug)]
@@ -31,7 +35,6 @@ pub struct Lost {
 #[derive(Debug)]
 pub struct Holding {
     shared: Arc<Shared>,
-    lost: Mutex<Receiver<Lost>>,
     stop: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,9 +43,18 @@ pub struct Holding {
 struct Shared {
     client: Client,
     identity: Identity,
-    held: Mutex<HashMap<String, Held>>,
+    /// Names this holding to the service: a later connection of it takes the place of an earlier one.
+    holder: String,
+    book: Mutex<Book>,
     /// The connection is told which locks live as long as it does.
     attached: Mutex<Option<Answers>>,
+}
+
+/// What is held, and what was lost and not yet told.
+#[derive(Debug, Default)]
+struct Book {
+    held: HashMap<String, Held>,
+    lost: VecDeque<Lost>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +62,8 @@ struct Held {
     lock: LockView,
     /// From then on, nobody may believe that it is held.
     deadline: BootTime,
+    /// How often to beat for it.
+    interval: Duration,
     /// The session had it before: it is not this program's to release.
     borrowed: bool,
 }
@@ -57,15 +71,14 @@ struct Held {
 impl Holding {
     /// Keeps nothing yet; [`Holding::take`] adds locks.
     pub fn start(client: Client, identity: Identity) -> Result<Holding, Error> {
-        let shared = Arc::new(Shared { client, identity, held: Mutex::default(), attached: Mutex::default() });
-        shared.attach()?;
-        let (lost_sender, lost) = channel();
+        let holder = uuid::Uuid::now_v7().to_string();
+        let shared = Arc::new(Shared { client, identity, holder, book: Mutex::default(), attached: Mutex::default() });
+        shared.attach(ATTACH_TIME_MAX)?;
         let (stop, stopped) = channel();
         let of_thread = shared.clone();
-        let run = move || of_thread.run(&lost_sender, &stopped);
-        let spawned = std::thread::Builder::new().name("heartbeat".into()).spawn(run);
+        let spawned = std::thread::Builder::new().name("heartbeat".into()).spawn(move || of_thread.run(&stopped));
         let thread = spawned.map_err(|error| Error::Unreachable(format!("no thread for heartbeats: {error}")))?;
-        Ok(Holding { shared, lost: Mutex::new(lost), stop, thread: Some(thread) })
+        Ok(Holding { shared, stop, thread: Some(thread) })
     }
 
     /// Acquires, and keeps what was acquired.
@@ -88,48 +101,49 @@ impl Holding {
         if sent.until(BootTime::now()) > Duration::from_millis(shortest / 10) {
             // It may have waited in the queue: its TTL counts from the grant, but only a beat proves it.
             sent = BootTime::now();
-            self.shared.beat_once(&locks)?;
+            self.shared.prove(&locks)?;
         }
-        let borrowed = answer["action"] == "refreshed";
-        self.shared.keep(&locks, sent, borrowed);
+        self.shared.keep(&answer, &locks, sent);
         if !self.shared.client.binds() {
-            self.shared.attach()?;
+            self.shared.attach(ATTACH_TIME_MAX)?;
         }
         Ok(answer)
     }
 
-    /// The next lock that was lost and not yet told, as soon as it is known.
+    /// The next lock that was lost and not yet told. Judges the deadlines itself: no later than they say, whatever the
+    /// service or the network does.
     pub fn next_lost(&self) -> Option<Lost> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok()
+        let mut book = self.shared.book();
+        book.lose_overdue();
+        book.lost.pop_front()
     }
 
     /// Whether everything is still held at this moment.
     pub fn is_held(&self) -> bool {
-        let now = BootTime::now();
-        let held = self.shared.held();
-        !held.is_empty() && held.values().all(|held| now < held.deadline)
+        let mut book = self.shared.book();
+        book.lose_overdue();
+        book.lost.is_empty() && !book.held.is_empty()
     }
 
     /// The locks that are held.
     pub fn locks(&self) -> Vec<LockView> {
-        self.shared.held().values().map(|held| held.lock.clone()).collect()
+        self.shared.book().held.values().map(|held| held.lock.clone()).collect()
     }
 
-    /// No longer keeps what was given back or lost elsewhere.
+    /// No longer keeps what was given back.
     pub fn forget(&self, lock_id: &str) {
-        self.shared.held().remove(lock_id);
+        self.shared.book().held.remove(lock_id);
     }
 
     /// Gives back what this holding acquired.
     pub fn release(mut self) -> Result<(), Error> {
         self.end();
-        let own: Vec<String> =
-            self.shared.held().iter().filter(|(_, held)| !held.borrowed).map(|(id, _)| id.clone()).collect();
+        let own = self.shared.own();
         for lock_id in own {
             let body = ReleaseRequest { lock_id: Some(lock_id), ..ReleaseRequest::default() };
             self.shared.client.call::<serde_json::Value>(Operation::Release, &self.shared.identity.sign(body))?;
         }
-        self.shared.held().clear();
+        self.shared.book().held.clear();
         Ok(())
     }
 
@@ -155,79 +169,119 @@ fn locks_of(answer: &serde_json::Value) -> Result<Vec<LockView>, Error> {
     }
 }
 
-impl Shared {
-    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<String, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+impl Book {
+    /// Says of some locks that they are lost, and never takes that back.
+    fn lose(&mut self, why: &str, which: impl Fn(&str, &Held) -> bool) {
+        let gone: Vec<String> =
+            self.held.iter().filter(|(id, held)| which(id, held)).map(|(id, _)| id.clone()).collect();
+        for id in gone {
+            if let Some(Held { lock, .. }) = self.held.remove(&id) {
+                self.lost.push_back(Lost { lock, why: why.to_owned() });
+            }
+        }
     }
 
-    fn keep(&self, locks: &[LockView], sent: BootTime, borrowed: bool) {
-        let mut held = self.held();
+    fn lose_overdue(&mut self) {
+        let now = BootTime::now();
+        self.lose("its time ran out before a heartbeat came through", |_, held| now >= held.deadline);
+    }
+}
+
+impl Shared {
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ids of what this holding acquired itself.
+    fn own(&self) -> Vec<String> {
+        self.book().held.iter().filter(|(_, held)| !held.borrowed).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn keep(&self, answer: &serde_json::Value, locks: &[LockView], sent: BootTime) {
+        let interval = Duration::from_millis(answer["heartbeat_interval_ms"].as_u64().unwrap_or(10_000).max(100));
+        let refreshed = answer["refreshed"].as_array();
+        let mut book = self.book();
         for lock in locks {
-            let borrowed = borrowed && held.get(&lock.lock_id).is_none_or(|held| held.borrowed);
-            held.insert(lock.lock_id.clone(), Held { deadline: deadline(sent, lock), lock: lock.clone(), borrowed });
+            let named = |ids: &Vec<serde_json::Value>| ids.iter().any(|id| id.as_str() == Some(&lock.lock_id));
+            let had_before = answer["action"] == "refreshed" || refreshed.is_some_and(named);
+            let borrowed = had_before && book.held.get(&lock.lock_id).is_none_or(|held| held.borrowed);
+            // A shared lock that became an exclusive one has another id now.
+            book.held.retain(|id, held| *id == lock.lock_id || !same_place(&held.lock, lock));
+            let held = Held { deadline: deadline(sent, lock.ttl_ms), interval, lock: lock.clone(), borrowed };
+            book.held.insert(lock.lock_id.clone(), held);
         }
     }
 
     /// Binds what is held to the connection.
-    fn attach(&self) -> Result<(), Error> {
-        let own = self.held().iter().filter(|(_, held)| !held.borrowed).map(|(id, _)| id.clone()).collect();
-        let body = self.identity.sign(AttachRequest { lock_ids: Some(own), ..AttachRequest::default() });
-        let answers = self.client.stream(Operation::AttachSession, &body)?;
+    fn attach(&self, within: Duration) -> Result<(), Error> {
+        let (holder, lock_ids) = (Some(self.holder.clone()), Some(self.own()));
+        let body = self.identity.sign(AttachRequest { lock_ids, holder, ..AttachRequest::default() });
+        let answers = self.client.stream(Operation::AttachSession, &body, within)?;
         *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = Some(answers);
         Ok(())
     }
 
-    fn run(&self, lost: &Sender<Lost>, stopped: &Receiver<()>) {
+    fn run(&self, stopped: &Receiver<()>) {
         let mut beaten = BootTime::now();
         loop {
             match stopped.recv_timeout(SLICE) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.hear_losses(lost);
-            self.lose(lost, "its time ran out before a heartbeat came through", |_, held| {
-                BootTime::now() >= held.deadline
-            });
+            self.hear_losses();
+            self.book().lose_overdue();
             let sent = BootTime::now();
             // Looked at anew each time: a lock with a shorter life may have come since.
-            if sent >= beaten.plus(self.interval()) {
-                match self.beat() {
-                    Ok(kept) => {
-                        beaten = sent;
-                        self.lose(lost, "the service no longer has it", |id, _| !kept.contains_key(id));
-                        for held in self.held().values_mut() {
-                            held.deadline = deadline(sent, &held.lock);
-                        }
-                    }
-                    Err(_) => {
-                        // Another connection, then another beat, as long as there is time.
-                        if self.client.reopen() {
-                            let _ = self.attach();
-                        }
-                    }
+            if sent < beaten.plus(self.interval()) {
+                continue;
+            }
+            match self.beat(sent) {
+                Ok(()) => beaten = sent,
+                // Another connection, then another beat, as long as there is time.
+                Err(_) if self.client.reopen() => {
+                    let _ = self.attach(self.time_left(BEAT_TIME_MAX));
                 }
+                Err(_) => {}
             }
         }
     }
 
-    /// A third of the shortest TTL, so that two lost beats do no harm; ten seconds at most.
     fn interval(&self) -> Duration {
-        let shortest = self.held().values().map(|held| held.lock.ttl_ms).min().unwrap_or(30_000);
-        Duration::from_millis((shortest / 3).clamp(100, 10_000))
+        self.book().held.values().map(|held| held.interval).min().unwrap_or(Duration::from_secs(10))
     }
 
-    fn beat(&self) -> Result<HashMap<String, LockView>, Error> {
-        if self.held().is_empty() {
-            return Ok(HashMap::new());
+    /// How long something may take so that the next deadline is still met.
+    fn time_left(&self, most: Duration) -> Duration {
+        let now = BootTime::now();
+        let first = self.book().held.values().map(|held| now.until(held.deadline)).min();
+        first.unwrap_or(most).clamp(Duration::from_millis(50), most)
+    }
+
+    /// Renews, and compares what the service has with what was held when it was asked.
+    fn beat(&self, sent: BootTime) -> Result<(), Error> {
+        let asked: HashSet<String> = self.book().held.keys().cloned().collect();
+        if asked.is_empty() {
+            return Ok(());
         }
         let body = raw(&self.identity.sign(RenewRequest::default()))?;
-        let (status, answer) = self.client.once(Operation::Renew, &body, BEAT_TIME_MAX)?;
+        let (status, answer) = self.client.once(Operation::Renew, &body, self.time_left(BEAT_TIME_MAX))?;
         let changed: Changed = read(status, &answer)?;
-        Ok(changed.locks.into_iter().map(|lock| (lock.lock_id.clone(), lock)).collect())
+        let kept: HashMap<&str, &LockView> =
+            changed.locks.iter().map(|lock| (lock.lock_id.as_str(), lock)).collect();
+        let mut book = self.book();
+        // An answer that comes after the deadline brings nothing back.
+        book.lose_overdue();
+        book.lose("the service no longer has it", |id, _| asked.contains(id) && !kept.contains_key(id));
+        for (id, held) in &mut book.held {
+            if let Some(lock) = kept.get(id.as_str()).filter(|_| asked.contains(id)) {
+                held.deadline = deadline(sent, lock.ttl_ms);
+            }
+        }
+        Ok(())
     }
 
     /// Proves that locks which took a while to come are really held.
-    fn beat_once(&self, locks: &[LockView]) -> Result<(), Error> {
+    fn prove(&self, locks: &[LockView]) -> Result<(), Error> {
         let body = raw(&self.identity.sign(RenewRequest::default()))?;
         let (status, answer) = self.client.call_raw(Operation::Renew, &body, Duration::ZERO)?;
         let changed: Changed = read(status, &answer)?;
@@ -235,16 +289,15 @@ impl Shared {
         if locks.iter().all(kept) {
             return Ok(());
         }
-        let word = lockkeeper_wire::word::Word::LockLost;
-        Err(Error::Refused(Box::new(lockkeeper_wire::answer::Refused {
-            error: word.text().to_owned(),
+        Err(Error::Refused(Box::new(Refused {
+            error: Word::LockLost.text().to_owned(),
             message: "The lock was lost before it could be used.".to_owned(),
-            ..Default::default()
+            ..Refused::default()
         })))
     }
 
     /// What the service says about losses on its own.
-    fn hear_losses(&self, lost: &Sender<Lost>) {
+    fn hear_losses(&self) {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(answers) = attached.as_ref() else { return };
         loop {
@@ -255,34 +308,27 @@ impl Shared {
                         Some(note) => format!("{} by {note}", event.action.replace('_', "-")),
                         None => event.action.clone(),
                     };
-                    self.lose(lost, &why, |id, _| event.lock_id.as_deref() == Some(id));
+                    self.book().lose(&why, |id, _| event.lock_id.as_deref() == Some(id));
                 }
                 Ok(None) => return,
                 Err(_) => {
                     *attached = None;
                     drop(attached);
                     if self.client.reopen() {
-                        let _ = self.attach();
+                        let _ = self.attach(self.time_left(BEAT_TIME_MAX));
                     }
                     return;
                 }
             }
         }
     }
+}
 
-    /// Says of some locks that they are lost, and never takes that back.
-    fn lose(&self, lost: &Sender<Lost>, why: &str, which: impl Fn(&str, &Held) -> bool) {
-        let mut held = self.held();
-        let gone: Vec<String> = held.iter().filter(|(id, held)| which(id, held)).map(|(id, _)| id.clone()).collect();
-        for id in gone {
-            if let Some(Held { lock, .. }) = held.remove(&id) {
-                let _ = lost.send(Lost { lock, why: why.to_owned() });
-            }
-        }
-    }
+fn same_place(one: &LockView, other: &LockView) -> bool {
+    (&one.file_path, one.start_line, one.end_line) == (&other.file_path, other.start_line, other.end_line)
 }
 
 /// Counted from when the request was sent, less one percent for clocks that drift.
-fn deadline(sent: BootTime, lock: &LockView) -> BootTime {
-    sent.plus(Duration::from_micros(lock.ttl_ms.saturating_mul(990)))
+fn deadline(sent: BootTime, ttl_ms: u64) -> BootTime {
+    sent.plus(Duration::from_micros(ttl_ms.saturating_mul(990)))
 }

@@ -38,6 +38,29 @@ pub(crate) fn reach(url: &str) -> Result<(), String> {
     Err(why)
 }
 
+/// How long to wait for what.
+#[derive(Clone, Copy)]
+enum Patience {
+    InAll(Duration),
+    /// For the beginning of an answer that has no end.
+    UntilOpen(Duration),
+}
+
+impl Patience {
+    fn in_all(self) -> Option<Duration> {
+        match self {
+            Patience::InAll(within) => Some(within),
+            Patience::UntilOpen(_) => None,
+        }
+    }
+
+    fn until_open(self) -> Option<Duration> {
+        match self {
+            Patience::InAll(within) | Patience::UntilOpen(within) => Some(within),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Http {
     url: String,
@@ -56,15 +79,20 @@ impl Http {
     }
 
     pub(crate) fn call(&self, operation: Operation, body: &RawValue, within: Duration) -> Result<Answered, String> {
-        let mut response = self.send(operation, body, Some(within))?;
+        let mut response = self.send(operation, body, Patience::InAll(within))?;
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         body.map(|body| (status, body)).map_err(|error| error.to_string())
     }
 
     /// Server-sent events; each answer is the data of one.
-    pub(crate) fn stream(&self, operation: Operation, body: &RawValue) -> Result<Receiver<Answered>, String> {
-        let mut response = self.send(operation, body, None)?;
+    pub(crate) fn stream(
+        &self,
+        operation: Operation,
+        body: &RawValue,
+        within: Duration,
+    ) -> Result<Receiver<Answered>, String> {
+        let mut response = self.send(operation, body, Patience::UntilOpen(within))?;
         let status = response.status().as_u16();
         let (sender, receiver) = channel();
         if status != 200 {
@@ -97,7 +125,7 @@ impl Http {
         &self,
         operation: Operation,
         body: &RawValue,
-        within: Option<Duration>,
+        patience: Patience,
     ) -> Result<ureq::http::Response<ureq::Body>, String> {
         let row = operation.row();
         let url = format!("{}/{}", self.url, row.name);
@@ -108,7 +136,7 @@ impl Http {
                 if let Some(credential) = &self.credential {
                     request = request.header("Authorization", &format!("Bearer {credential}"));
                 }
-                request.config().timeout_global(within).build().send(body.get())
+                request.config().timeout_global(patience.in_all()).timeout_recv_response(patience.until_open()).build().send(body.get())
             }
             Method::Get => {
                 let url = if operation == Operation::KeyStatus {
@@ -126,7 +154,7 @@ impl Http {
                 if let Some(credential) = &self.credential {
                     request = request.header("Authorization", &format!("Bearer {credential}"));
                 }
-                request.config().timeout_global(within).build().call()
+                request.config().timeout_global(patience.in_all()).timeout_recv_response(patience.until_open()).build().call()
             }
         };
         sent.map_err(|error| error.to_string())

@@ -1,11 +1,13 @@
 //! Processes that end in the middle of something, and disks that fail: what was acknowledged is there afterwards.
 //!
-//! The processes are this same program again, running one of the ignored tests below with a named crash point.
+//! The processes are this same program again: each test here is also the process that it watches, when it finds
+//! itself started with a part to play.
 
 mod desk;
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,12 +15,14 @@ use desk::{open_sound, records};
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{Append, Base, Confirm, Durable, Position};
 
+const PART: &str = "LOCKKEEPER_TEST_PART";
 const ROOT: &str = "LOCKKEEPER_TEST_ROOT";
 
-/// Starts one of the ignored tests as a process of its own.
-fn start(test: &str, root: &Path, variable: &str, value: &str) -> Child {
+/// Starts a test of this program as a process of its own that plays a part.
+fn start(test: &str, part: &str, root: &Path, variable: &str, value: &str) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
-        .args(["--ignored", "--exact", "--nocapture", test])
+        .args(["--exact", "--nocapture", test])
+        .env(PART, part)
         .env(ROOT, root)
         .env(variable, value)
         .stdout(Stdio::piped())
@@ -27,8 +31,19 @@ fn start(test: &str, root: &Path, variable: &str, value: &str) -> Child {
         .expect("starts")
 }
 
-fn root() -> std::path::PathBuf {
-    std::env::var_os(ROOT).expect("started by another test").into()
+/// Plays the part that this process was started for; false if it is the one that watches.
+async fn plays_a_part() -> bool {
+    let Ok(part) = std::env::var(PART) else { return false };
+    let root = PathBuf::from(std::env::var_os(ROOT).expect("comes with the part"));
+    let scribe = open_sound(&root).await;
+    match part.as_str() {
+        "works" => works(scribe).await,
+        "fifth sync fails" => fifth_sync_fails(scribe).await,
+        "third write fails" => third_write_fails(scribe).await,
+        "snapshot fails" => snapshot_fails(scribe).await,
+        other => panic!("nobody plays {other}"),
+    }
+    true
 }
 
 /// The number in a line such as `durable 17`.
@@ -45,10 +60,7 @@ fn payload(revision: u64) -> Vec<u8> {
     vec![revision as u8; 1 + (revision as usize * 7919) % 20_000]
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "runs as a process of its own, started by the tests below"]
-async fn a_process_that_works() {
-    let mut scribe = open_sound(&root()).await;
+async fn works(mut scribe: Scribe) {
     println!();
     for revision in 1..=400 {
         scribe.append(&payload(revision)).await;
@@ -90,6 +102,10 @@ async fn holds_what_was_told(root: &Path, lines: &[String], what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_moment_a_process_crashes_at_nothing_acknowledged_is_lost() {
+    if plays_a_part().await {
+        return;
+    }
+    let test = "whatever_moment_a_process_crashes_at_nothing_acknowledged_is_lost";
     for point in [
         "create-before-rename",
         "append-before-write:200",
@@ -106,7 +122,7 @@ async fn whatever_moment_a_process_crashes_at_nothing_acknowledged_is_lost() {
         "compact-between-deletes:2",
     ] {
         let root = tempfile::tempdir().expect("a directory");
-        let mut child = start("a_process_that_works", root.path(), "LOCKKEEPER_CRASH_AT", point);
+        let mut child = start(test, "works", root.path(), "LOCKKEEPER_CRASH_AT", point);
         let out = BufReader::new(child.stdout.take().expect("piped"));
         let lines: Vec<String> = out.lines().map(|line| line.expect("text")).collect();
         let ended = child.wait().expect("ends");
@@ -117,10 +133,39 @@ async fn whatever_moment_a_process_crashes_at_nothing_acknowledged_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crash_while_a_torn_end_is_cut_leaves_it_to_the_next_opening() {
+    if plays_a_part().await {
+        return;
+    }
+    let test = "a_crash_while_a_torn_end_is_cut_leaves_it_to_the_next_opening";
+    let root = tempfile::tempdir().expect("a directory");
+    let mut scribe = open_sound(root.path()).await;
+    for revision in 1..=5 {
+        scribe.append(&payload(revision)).await;
+    }
+    let Scribe { ledger, written, .. } = scribe;
+    drop(ledger);
+    let log = desk::logs(root.path()).remove(0);
+    let mut bytes = fs::read(&log).expect("readable");
+    let end = bytes.iter().rposition(|&byte| byte != 0).expect("records");
+    bytes[end] ^= 1;
+    fs::write(&log, bytes).expect("written");
+    for point in ["recovery-before-cut", "recovery-after-cut"] {
+        let output = start(test, "works", root.path(), "LOCKKEEPER_CRASH_AT", point).wait_with_output();
+        assert_eq!(output.expect("ends").status.code(), None, "{point}: the process must die there");
+    }
+    assert_eq!(records(&open_sound(root.path()).await).await, written[..4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_leaves_the_directory_free_and_all_it_acknowledged_there() {
+    if plays_a_part().await {
+        return;
+    }
+    let test = "a_killed_process_leaves_the_directory_free_and_all_it_acknowledged_there";
     for kill_after in [1, 57, 205] {
         let root = tempfile::tempdir().expect("a directory");
-        let mut child = start("a_process_that_works", root.path(), "LOCKKEEPER_CRASH_AT", "nowhere");
+        let mut child = start(test, "works", root.path(), "LOCKKEEPER_CRASH_AT", "nowhere");
         let mut lines = Vec::new();
         for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
             lines.push(line.expect("text"));
@@ -150,10 +195,7 @@ async fn takes_nothing_more(scribe: &mut Scribe) {
     scribe.ledger.compact(scribe.at, b"state".to_vec()).await.expect_err("stopped");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "runs as a process of its own, started by the tests below"]
-async fn a_process_whose_fifth_sync_fails() {
-    let mut scribe = open_sound(&root()).await;
+async fn fifth_sync_fails(mut scribe: Scribe) {
     for number in 1..=4 {
         scribe.append(&[number]).await;
         scribe.wait_durable().await;
@@ -163,20 +205,14 @@ async fn a_process_whose_fifth_sync_fails() {
     assert_eq!(scribe.at.revision, 5);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "runs as a process of its own, started by the tests below"]
-async fn a_process_whose_third_write_fails() {
-    let mut scribe = open_sound(&root()).await;
+async fn third_write_fails(mut scribe: Scribe) {
     scribe.append(b"one").await;
     scribe.append(b"two").await;
     let Append::Unknown(_) = scribe.try_append(b"three").await else { panic!("a failed write is told") };
     takes_nothing_more(&mut scribe).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "runs as a process of its own, started by the tests below"]
-async fn a_process_whose_snapshot_fails() {
-    let mut scribe = open_sound(&root()).await;
+async fn snapshot_fails(mut scribe: Scribe) {
     scribe.append(b"one").await;
     scribe.ledger.compact(scribe.at, b"state".to_vec()).await.expect_err("its sync failed");
     scribe.append(b"the log itself is sound").await;
@@ -185,16 +221,18 @@ async fn a_process_whose_snapshot_fails() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_disk_stops_the_ledger_for_good_and_what_was_durable_stays() {
-    for (test, point, least) in [
-        ("a_process_whose_fifth_sync_fails", "sync:5", 4),
-        ("a_process_whose_third_write_fails", "write:3", 2),
-        ("a_process_whose_snapshot_fails", "snapshot-sync", 2),
-    ] {
+    if plays_a_part().await {
+        return;
+    }
+    let test = "a_failed_disk_stops_the_ledger_for_good_and_what_was_durable_stays";
+    for (part, point, least) in
+        [("fifth sync fails", "sync:5", 4), ("third write fails", "write:3", 2), ("snapshot fails", "snapshot-sync", 2)]
+    {
         let root = tempfile::tempdir().expect("a directory");
-        let child = start(test, root.path(), "LOCKKEEPER_FAIL_AT", point);
+        let child = start(test, part, root.path(), "LOCKKEEPER_FAIL_AT", point);
         let output = child.wait_with_output().expect("ends");
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
-        assert!(records(&open_sound(root.path()).await).await.len() >= least, "{test}");
+        assert!(output.status.success() && text.contains("1 passed"), "{part}: {text}");
+        assert!(records(&open_sound(root.path()).await).await.len() >= least, "{part}");
     }
 }

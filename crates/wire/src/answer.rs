@@ -48,6 +48,9 @@ pub struct Changed {
     /// `acquired`, `refreshed`, `released`, `renewed` or `force_released`.
     pub action: String,
     pub locks: Vec<LockView>,
+    /// Of a set, the ids of what the session held already.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub refreshed: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -194,6 +194,8 @@ requests! {
     AttachRequest {
         /// Locks that the session holds already. What is acquired on the same socket later is bound by itself.
         lock_ids: Vec<String>,
+        /// A name for whoever holds them: a later connection with it takes the place of an earlier one.
+        holder: String,
     }
 
     /// Names a file that a person is editing.

@@ -36,7 +36,7 @@ pub async fn run<B: Builder>(builder: &B) {
     macro_rules! laws {
         ($($room:ident: $($law:ident)+;)+) => {
             $($(
-                println!("law: {}", stringify!($law));
+                tracing::info!(law = stringify!($law));
                 $room::$law(builder).await;
             )+)+
         };

@@ -4,8 +4,7 @@ use super::scribe::asked;
 use super::{Builder, Scribe};
 use crate::Position;
 
-const NAMES: [&str; 5] =
-    ["a", "A", "/home/somebody/some repository/.git", "github.com/some/where", "\u{1f512}/../..; rm -rf"];
+const NAMES: [&str; 5] = ["a", "A", "/srv/some repository/.git", "github.com/some/where", "\u{1f512}/../..; rm -rf"];
 
 pub(super) async fn spaces_are_kept_apart<B: Builder>(builder: &B) {
     let (_guard, engine) = builder.build().await;

@@ -283,13 +283,27 @@ mod tests {
         let file = file();
         syncer.written(1, &file, true);
         synced.recv_timeout(MOMENT).expect("syncs");
+        let begin = Instant::now();
         while syncer.failed().is_none() {
+            assert!(begin.elapsed() < MOMENT, "is told");
             std::thread::yield_now();
         }
         syncer.written(2, &file, true);
         let durable = syncer.watch();
         drop(syncer);
         assert!(synced.recv().is_err(), "no second attempt");
+        assert!(matches!(*durable.borrow(), Durable::Failed(EngineError::Stopped(_))));
+    }
+
+    #[test]
+    fn a_sync_that_was_under_way_when_a_write_failed_does_not_take_that_back() {
+        let Bench { syncer, synced, answers } = bench();
+        syncer.written(1, &file(), true);
+        synced.recv_timeout(MOMENT).expect("syncs");
+        syncer.fail(&io::ErrorKind::Other.into());
+        answers.send(Ok(())).expect("listens");
+        let durable = syncer.watch();
+        drop(syncer);
         assert!(matches!(*durable.borrow(), Durable::Failed(EngineError::Stopped(_))));
     }
 }

@@ -24,14 +24,14 @@ pub(crate) struct Audit {
 impl Audit {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let limit = Some(Whole::from(self.limit));
-        let audit: AuditList =
-            context.look(Operation::Audit, AuditRequest { outcome: self.outcome, limit, ..AuditRequest::default() })?;
+        let audit: AuditList = context
+            .look(Operation::Audit, AuditRequest { outcome: self.outcome.clone(), limit, ..AuditRequest::default() })?;
         if context.global.json {
             audit.lines.iter().for_each(output::json);
             return Ok(());
         }
         if audit.lines.is_empty() {
-            say!("Nothing was asked yet.");
+            say!("{}", if self.outcome.is_some() { "Nothing had that outcome." } else { "Nothing was asked yet." });
             return Ok(());
         }
         output::table(

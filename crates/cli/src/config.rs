@@ -19,7 +19,7 @@ use crate::place::{CONFIG_FILE, Place};
 pub(crate) struct ConfigFile {
     /// The service to use: `unix:PATH` or `http://HOST:PORT`.
     url: Option<String>,
-    /// The name of the space, in place of the repository's folder.
+    /// The name of the space, in place of the repository's folder. A repository may say it.
     space: Option<String>,
     /// `shared` (default) or `separate`.
     worktrees: Option<String>,
@@ -50,6 +50,41 @@ struct QuotaTable {
     window: Option<String>,
 }
 
+impl ConfigFile {
+    /// A repository that was cloned from somewhere may name its space and its TTL. Where the user's locks live, and who
+    /// is sent a credential, is the user's to say.
+    fn harmless(&self) -> Result<()> {
+        let ConfigFile {
+            url,
+            space: _,
+            worktrees: _,
+            engine,
+            durability,
+            listen,
+            allowed_hosts,
+            credentials,
+            lock,
+            quota,
+        } = self;
+        let foreign = [
+            ("url", url.is_some()),
+            ("engine", engine.is_some()),
+            ("durability", durability.is_some()),
+            ("listen", listen.is_some()),
+            ("allowed_hosts", allowed_hosts.is_some()),
+            ("credentials", credentials.is_some()),
+            ("lock.history_ttl", lock.history_ttl.is_some()),
+            ("quota", quota.limit.is_some() || quota.window.is_some()),
+        ];
+        match foreign.iter().find(|(_, set)| *set) {
+            Some((name, _)) => {
+                bail!("'{name}' is a setting of the user, not of a repository; write it into your own settings file")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// A credential besides the service's own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,11 +110,7 @@ impl Config {
     pub(crate) fn load() -> Result<Config> {
         let place = Place::find()?;
         let repository = read(&place.root.join(CONFIG_FILE))?;
-        if repository.listen.is_some() || repository.allowed_hosts.is_some() || repository.credentials.is_some() {
-            bail!(
-                "{CONFIG_FILE} of a repository can't open ports or give credentials; write that into your own settings file"
-            );
-        }
+        repository.harmless().with_context(|| format!("{}", place.root.join(CONFIG_FILE).display()))?;
         let user = match etcetera::base_strategy::choose_native_strategy() {
             Ok(strategy) => read(&strategy.config_dir().join("lockkeeper").join(CONFIG_FILE))?,
             Err(_) => ConfigFile::default(),
@@ -187,7 +218,7 @@ impl Config {
         }
         let limit = match std::env::var("LOCK_RATE_LIMIT_PER_MIN").ok().filter(|value| !value.is_empty()) {
             Some(limit) => Some(limit.parse().context("LOCK_RATE_LIMIT_PER_MIN is a number; 0 is no limit")?),
-            None => self.repository.quota.limit.or(self.user.quota.limit),
+            None => self.user.quota.limit,
         };
         if let Some(limit) = limit {
             if limit > QUOTA_LIMIT_MAX {

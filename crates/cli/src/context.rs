@@ -51,11 +51,14 @@ impl Context {
         if let Some(config) = self.config.get() {
             return Ok(config);
         }
-        let loaded = Config::load()?;
+        let loaded = Config::load().map_err(|error| Failure::usage(format!("{error:#}")))?;
         Ok(self.config.get_or_init(|| loaded))
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {
+        if let Some(url) = &self.global.url {
+            lockkeeper_client::Endpoint::parse(url, None).map_err(|error| Failure::usage(error.to_string()))?;
+        }
         Ok(start::client(self.config()?, self.global.url.as_deref())?)
     }
 

@@ -83,6 +83,16 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
             Err(error) => ill("settings", format!("{error:#}"), "mend the setting that is named"),
         },
         match config.space() {
+            Ok(space)
+                if config.place.shared == config.place.root && !config.place.root.join("lockkeeper.toml").exists() =>
+            {
+                well(
+                    "space",
+                    format!(
+                        "{space}, this folder only: other folders are other spaces (git init, or an empty lockkeeper.toml at the top, joins them)"
+                    ),
+                )
+            }
             Ok(space) => well("space", format!("{space}, keys are relative to {}", config.place.root.display())),
             Err(error) => ill("space", format!("{error:#}"), "mend lockkeeper.toml"),
         },

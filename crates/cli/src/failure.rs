@@ -52,6 +52,17 @@ impl Failure {
         }
     }
 
+    /// A refusal of keys that are taken, with the commands that help from here.
+    pub(crate) fn taken(error: Error, keys: &[String]) -> Failure {
+        match error {
+            Error::Refused(mut refused) if refused.error == Word::Busy.text() => {
+                refused.hint = Some(crate::again::commands(&refused, keys).join("\n"));
+                Failure::Service(Error::Refused(refused))
+            }
+            other => Failure::Service(other),
+        }
+    }
+
     /// Tells the user, in the form they asked for.
     pub(crate) fn report(&self, context: &Context) -> ExitCode {
         if let Some(body) = self.body() {

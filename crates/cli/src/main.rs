@@ -1,5 +1,6 @@
 //! The command line: one verb, one file.
 
+mod again;
 mod audit;
 mod completions;
 mod config;

@@ -1,5 +1,6 @@
 //! `lockkeeper mcp`: tools over stdin and stdout. Beats by itself, and releases when its input ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
@@ -138,7 +139,11 @@ impl Desk {
         }
         let (key, lines) = self.config.place.key_and_lines(&typed).map_err(refused)?;
         fields.insert("file_path".to_owned(), json!(key));
-        if let Some(span) = lines.and_then(|lines| lockkeeper_core::span::Span::parse(&lines).ok()) {
+        if let Some(lines) = lines {
+            let span = lockkeeper_core::span::Span::parse(&lines).map_err(|error| {
+                let word = lockkeeper_wire::word::Word::InvalidRange;
+                refused(crate::place::InvalidPath { word, message: format!("{typed}: {error}.") })
+            })?;
             fields.insert("start_line".to_owned(), json!(span.start()));
             fields.insert("end_line".to_owned(), json!(span.last()));
         }
@@ -161,9 +166,14 @@ impl Backend for Desk {
             Ok(session) => session,
             Err(error) => return answer(Err(error)),
         };
+        let wanted = Arc::new(AtomicBool::new(true));
+        let _until_dropped = Wanted(wanted.clone());
         // A call waits for its answer; others go on meanwhile.
         let called = tokio::task::spawn_blocking(move || {
             let (status, mut told) = answer(session.call(operation, body));
+            if !wanted.load(Ordering::Acquire) {
+                session.give_back(&told);
+            }
             let lost: Vec<Value> = std::iter::from_fn(|| session.holding.next_lost())
                 .map(|lost| json!({ "file_path": lost.lock.file_path, "lock_id": lost.lock.lock_id, "why": lost.why }))
                 .collect();
@@ -180,7 +190,30 @@ impl Backend for Desk {
     }
 }
 
+/// Says that nobody waits for a call any more, when it is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Session {
+    /// What a cancelled call was granted, the model knows nothing of.
+    fn give_back(&self, granted: &Value) {
+        if granted["action"] != "acquired" {
+            return;
+        }
+        let one = granted["lock_id"].as_str().into_iter();
+        let set = granted["locks"].as_array().into_iter().flatten().filter_map(|lock| lock["lock_id"].as_str());
+        for lock_id in one.chain(set) {
+            let body = ReleaseRequest { lock_id: Some(lock_id.to_owned()), ..ReleaseRequest::default() };
+            let _ = self.client.call::<Value>(Operation::Release, &self.identity.sign(body));
+            self.holding.forget(lock_id);
+        }
+    }
+
     fn call(&self, operation: Operation, body: Map<String, Value>) -> Result<Value, Error> {
         let body = Value::Object(body);
         match operation {

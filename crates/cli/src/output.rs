@@ -47,7 +47,7 @@ pub(crate) fn json(value: &impl Serialize) {
 /// A refusal, on the error output: the word, what happened, what to do.
 pub(crate) fn refused(refused: &Refused) {
     note!("{RED}{}{RED:#}: {}", refused.error, refused.message);
-    if let Some(hint) = &refused.hint {
+    for hint in refused.hint.iter().flat_map(|hint| hint.lines()) {
         note!("{DIM}Hint:{DIM:#} {hint}");
     }
 }

@@ -68,7 +68,8 @@ impl Place {
         }
         let (stem, stars) = split_stars(typed);
         let resolved = resolve(&self.here.join(stem)).map_err(|error| invalid(typed, &error.to_string()))?;
-        let Ok(inside) = resolved.strip_prefix(&self.root) else {
+        let root = self.root_of(&resolved);
+        let Some(inside) = root.as_ref().and_then(|root| resolved.strip_prefix(root).ok()) else {
             return Err(invalid(typed, &format!("it is outside of {}", self.root.display())));
         };
         let Some(text) = inside.to_str() else {
@@ -87,6 +88,17 @@ impl Place {
         Ok(key)
     }
 
+    /// The worktree of this repository that a file is in: this one, or another.
+    fn root_of(&self, file: &Path) -> Option<PathBuf> {
+        if file.starts_with(&self.root) {
+            return Some(self.root.clone());
+        }
+        let folder = file.ancestors().skip(1).find(|folder| folder.is_dir())?;
+        let elsewhere = Place::around(folder).ok()?;
+        let same = elsewhere.shared == self.shared && elsewhere.root != elsewhere.shared;
+        same.then_some(elsewhere.root)
+    }
+
     /// A key with lines behind a colon: `src/auth.rs:10-50`.
     pub(crate) fn key_and_lines(&self, typed: &str) -> Result<(String, Option<String>), InvalidPath> {
         let prefix = typed.split_once(':').map(|(prefix, _)| prefix);
@@ -95,6 +107,14 @@ impl Place {
         }
         match typed.rsplit_once(':') {
             Some((path, lines)) if is_lines(lines) && !path.is_empty() => Ok((self.key(path)?, Some(lines.to_owned()))),
+            // `x.rs:a-b` is a slip of the pen, not a key of a namespace `x.rs`.
+            Some((path, lines)) if path.contains(['.', '/']) && !lines.contains('/') => Err(InvalidPath {
+                word: lockkeeper_wire::word::Word::InvalidRange,
+                message: format!(
+                    "'{}' is no range of lines; write 10-50, 10, or 10-.",
+                    lockkeeper_core::text::one_line(lines)
+                ),
+            }),
             Some(_) | None => Ok((self.key(typed)?, None)),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use lockkeeper_client::{Error, Holding, Identity, Lost};
@@ -63,7 +63,7 @@ impl Run {
     }
 
     fn refused(&self, context: &Context, error: Error) -> Failure {
-        let failure = Failure::Service(error);
+        let failure = Failure::taken(error, &self.wanting.keys);
         if failure.exit_code() == Word::Busy.exit_code() {
             let _ = failure.report(context);
             return Failure::Silent(self.busy_exit_code);
@@ -81,6 +81,8 @@ impl Run {
             command.env("LOCKKEEPER_FENCING_TOKEN", lock.fencing_token.to_string());
         }
         die_with_parent(&mut command);
+        // What the command leaves behind becomes a child of this program, and is ended with it.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         // From here on signals are for the command; it decides what they mean.
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut terminated = signal(SignalKind::terminate())?;
@@ -111,7 +113,7 @@ impl Run {
                 Some(()) = hung_up.recv() => forward(Signal::HUP),
                 () = tokio::time::sleep(LOOK) => {
                     if let Some(lost) = holding.next_lost() {
-                        end(&mut child, id).await;
+                        end(&mut child).await;
                         return Ok(Ended::Lost(Box::new(lost)));
                     }
                 }
@@ -126,17 +128,25 @@ enum Ended {
 }
 
 /// Ends a command and whatever it started.
-async fn end(child: &mut tokio::process::Child, id: Option<Pid>) {
-    let everybody = || id.map(family).unwrap_or_default();
-    for member in everybody() {
+async fn end(child: &mut tokio::process::Child) {
+    for member in descendants() {
         let _ = kill_process(member, Signal::TERM);
     }
-    if tokio::time::timeout(END_TIME_MAX, child.wait()).await.is_err() {
-        for member in everybody() {
-            let _ = kill_process(member, Signal::KILL);
-        }
-        let _ = child.wait().await;
+    let _ = tokio::time::timeout(END_TIME_MAX, child.wait()).await;
+    let give_up = Instant::now() + END_TIME_MAX;
+    while !descendants().is_empty() && Instant::now() < give_up {
+        tokio::time::sleep(LOOK).await;
     }
+    for member in descendants() {
+        let _ = kill_process(member, Signal::KILL);
+    }
+    let _ = child.wait().await;
+}
+
+/// Everything that runs because of this program.
+fn descendants() -> Vec<Pid> {
+    let own = rustix::process::getpid();
+    family(own).into_iter().filter(|member| *member != own).collect()
 }
 
 /// A process and its descendants, as the system lists them.
@@ -150,6 +160,10 @@ fn family(first: Pid) -> Vec<Pid> {
         .filter_map(|entry| {
             let id: i32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            // One that has ended and was not fetched yet does nothing any more.
+            if stat.rsplit_once(')').is_some_and(|(_, behind)| behind.trim_start().starts_with('Z')) {
+                return None;
+            }
             Some((id, parent_of(&stat)?))
         })
         .collect();
@@ -226,7 +240,7 @@ pub(crate) fn until_interrupted_or_lost(holding: &Holding) -> Result<Option<Lost
 }
 
 /// A terminal or a pipe can end; a command in the background reads from /dev/null, which says nothing.
-fn watches_input() -> bool {
+pub(crate) fn watches_input() -> bool {
     use rustix::fs::{FileType, fstat};
     let stdin = std::io::stdin();
     stdin.is_terminal()

@@ -79,35 +79,26 @@ impl Serve {
 
     async fn serve(&self, config: &Config) -> Result<(), Failure> {
         let socket = self.socket.clone().unwrap_or_else(|| config.socket());
-        // While one service gives way to another, no command may start a third. In the background, the command that
-        // starts it has the guard.
-        let guard = if self.background { None } else { Some(start::guard(&config.home)?) };
-        take_over(&socket, self.background).await?;
+        // Everything that can be wrong is looked at before a service that runs is asked to go.
         let durability = match self.durability.clone().or_else(|| config.durability()).as_deref() {
             None | Some("always") => Durability::Always,
             Some("interval") => Durability::Interval,
             Some(other) => return Err(Failure::usage(format!("durability is always or interval, not '{other}'"))),
         };
         let url = self.engine.clone().unwrap_or_else(|| config.engine());
-        let engine = open_engine(&url, durability).await?;
-        let listen = self
-            .listen()?
-            .or_else(|| config.listen())
-            .or_else(|| (!self.background).then(|| LISTEN_DEFAULT.to_owned()));
-        let listen = listen.filter(|listen| listen != "none");
-        let http = match &listen {
-            None => None,
-            Some(text) => {
-                let address: SocketAddr = text
-                    .parse()
-                    .map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625")))?;
-                let bound = serve::bind_http(address).await;
-                Some(bound.with_context(|| {
-                    format!("{address} can't be listened on; choose another with --listen, or --listen none")
-                })?)
-            }
-        };
+        if let Err(error @ EngineError::Invalid(_)) = lockkeeper_engine::check_url(&url) {
+            return Err(Failure::usage(error.to_string()));
+        }
+        let settings = config.settings()?;
+        let credentials = config.credentials()?;
+        let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
+        let http = self.bind_http(config).await?;
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
+        // While one service gives way to another, no command may start a third. In the background, the command that
+        // starts it has the guard.
+        let guard = if self.background { None } else { Some(start::guard(&config.home)?) };
+        take_over(&socket, self.background).await?;
+        let engine = open_engine(&url, durability).await?;
         let listener = serve::bind_socket(&socket).await.with_context(|| format!("the socket {}", socket.display()))?;
         drop(guard);
         let metrics = Arc::new(Metrics::new());
@@ -118,10 +109,8 @@ impl Serve {
             socket: Some(socket.display().to_string()),
             listen: address.map(|address| format!("http://{address}")),
         };
-        let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
         let place = engine.place();
-        let service = Arc::new(Service::new(engine, space, config.settings()?, audit, metrics, about));
-        let credentials = config.credentials()?;
+        let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
         let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
         self.announce(&socket, address, &place, config)?;
         let stopping = service.stopping().clone();
@@ -135,16 +124,27 @@ impl Serve {
             let _ = std::fs::remove_file(&socket);
         }
         if !self.background {
-            note!("Stopped. Nothing was released; locks live on until their TTL.");
+            let kept = if url.starts_with("memory:") {
+                "memory: forgets all locks"
+            } else {
+                "Nothing was released; locks live on until their TTL"
+            };
+            note!("Stopped. {kept}.");
         }
         Ok(())
     }
 
-    fn listen(&self) -> Result<Option<String>, Failure> {
-        match self.listen.as_deref() {
-            Some("") => Err(Failure::usage("--listen takes an address, or none")),
-            given => Ok(given.map(str::to_owned)),
-        }
+    /// Listens for HTTP, unless it is not to.
+    async fn bind_http(&self, config: &Config) -> Result<Option<tokio::net::TcpListener>, Failure> {
+        let default = (!self.background).then(|| LISTEN_DEFAULT.to_owned());
+        let listen = self.listen.clone().or_else(|| config.listen()).or(default).filter(|listen| listen != "none");
+        let Some(text) = listen else { return Ok(None) };
+        let address: SocketAddr = text
+            .parse()
+            .map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625, or none")))?;
+        let bound = serve::bind_http(address).await;
+        let busy = || format!("{address} can't be listened on; choose another with --listen, or --listen none");
+        Ok(Some(bound.with_context(busy)?))
     }
 
     fn announce(
@@ -163,6 +163,9 @@ impl Serve {
             return Ok(());
         }
         say!("Lockkeeper {} keeps locks in {place}", env!("CARGO_PKG_VERSION"));
+        if place.starts_with("memory:") {
+            note!("Warning: locks are kept in memory only; those of another engine are not seen.");
+        }
         say!("  commands of this user: {}", socket.display());
         if let Some(address) = address {
             say!("  HTTP:                  http://{address} (MCP at /mcp, OpenAPI at /openapi.json)");

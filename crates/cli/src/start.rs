@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) fn client(config: &Config, url: Option<&str>) -> Result<Client, Error
 
 fn start(config: &Config) -> Result<(), Error> {
     let failed = |what: &str, error: &std::io::Error| Error::Unreachable(format!("{what}: {error}"));
-    make_home(&config.home).map_err(|error| failed(&format!("{} can't be made", config.home.display()), &error))?;
+    make_home(&config.home).map_err(|error| failed(&format!("{} can't be used", config.home.display()), &error))?;
     let socket = config.socket();
     if socket.as_os_str().len() > SOCKET_BYTES_MAX {
         return Err(Error::Unreachable(format!(
@@ -55,7 +55,15 @@ fn start(config: &Config) -> Result<(), Error> {
 
 /// Makes the directory of the service's state, for its owner only.
 pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(home)
+    DirBuilder::new().recursive(true).mode(0o700).create(home)?;
+    let found = std::fs::metadata(home)?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other("it belongs to another user; set LOCKKEEPER_HOME to a folder of yours"));
+    }
+    if found.permissions().mode() & 0o077 != 0 {
+        return Err(std::io::Error::other(format!("it is open to others; chmod go-rwx {}", home.display())));
+    }
+    Ok(())
 }
 
 /// Waits until nobody else is starting a service; nobody will until the file is dropped.
@@ -80,8 +88,7 @@ fn spawn(config: &Config) -> std::io::Result<()> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(config.home.join("service.log"))?;
     let mut child = Command::new(program)
         .args(["serve", "--background"])
-        // Its settings are those of the repository that it is started in; then it leaves.
-        .current_dir(&config.place.root)
+        .current_dir("/")
         .env("LOCKKEEPER_HOME", &config.home)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

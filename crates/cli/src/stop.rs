@@ -1,14 +1,21 @@
 //! `lockkeeper stop`
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use clap::Args;
 use lockkeeper_client::{Client, Endpoint};
 use lockkeeper_wire::answer::{Done, ServiceStatus};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
 
+use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
+
+/// How long a service may take to end.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Locks live on until their TTL, and are there again when a service starts.
 #[derive(Debug, Args)]
@@ -17,8 +24,9 @@ pub(crate) struct Stop {}
 impl Stop {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let Stop {} = self;
-        let config = context.config()?;
-        let Ok(client) = Client::connect(Endpoint::Unix(config.socket())) else {
+        // Not by the settings: a broken file must not keep a service running.
+        let socket = config::home()?.join("socket");
+        let Ok(client) = Client::connect(Endpoint::Unix(socket)) else {
             if context.global.json {
                 output::json(&Done { success: true });
             } else {
@@ -28,6 +36,11 @@ impl Stop {
         };
         let status: ServiceStatus = client.call(Operation::Status, &StatusRequest::default())?;
         let done: Done = client.call(Operation::Stop, &StatusRequest::default())?;
+        drop(client);
+        let give_up = Instant::now() + STOP_TIME_MAX;
+        while Path::new(&format!("/proc/{}", status.pid)).exists() && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if context.global.json {
             output::json(&done);
         } else {

@@ -266,8 +266,7 @@ impl Shared {
         let body = raw(&self.identity.sign(RenewRequest::default()))?;
         let (status, answer) = self.client.once(Operation::Renew, &body, self.time_left(BEAT_TIME_MAX))?;
         let changed: Changed = read(status, &answer)?;
-        let kept: HashMap<&str, &LockView> =
-            changed.locks.iter().map(|lock| (lock.lock_id.as_str(), lock)).collect();
+        let kept: HashMap<&str, &LockView> = changed.locks.iter().map(|lock| (lock.lock_id.as_str(), lock)).collect();
         let mut book = self.book();
         // An answer that comes after the deadline brings nothing back.
         book.lose_overdue();

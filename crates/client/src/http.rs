@@ -136,7 +136,12 @@ impl Http {
                 if let Some(credential) = &self.credential {
                     request = request.header("Authorization", &format!("Bearer {credential}"));
                 }
-                request.config().timeout_global(patience.in_all()).timeout_recv_response(patience.until_open()).build().send(body.get())
+                request
+                    .config()
+                    .timeout_global(patience.in_all())
+                    .timeout_recv_response(patience.until_open())
+                    .build()
+                    .send(body.get())
             }
             Method::Get => {
                 let url = if operation == Operation::KeyStatus {
@@ -154,7 +159,12 @@ impl Http {
                 if let Some(credential) = &self.credential {
                     request = request.header("Authorization", &format!("Bearer {credential}"));
                 }
-                request.config().timeout_global(patience.in_all()).timeout_recv_response(patience.until_open()).build().call()
+                request
+                    .config()
+                    .timeout_global(patience.in_all())
+                    .timeout_recv_response(patience.until_open())
+                    .build()
+                    .call()
             }
         };
         sent.map_err(|error| error.to_string())

@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::event::{Enqueued, Event, Grant, NewLock, Withdrawal};
+use crate::event::{Enqueued, Event, Grant, On, Withdrawal};
 use crate::history::{Action, Entry};
 use crate::key::{Key, Target};
 use crate::limits::LOST_PER_SESSION_MAX;
 use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
-use crate::outcome::{GrantAction, Room};
+use crate::outcome::Room;
 use crate::session::{AgentName, Intention, SessionId};
 use crate::span::Span;
 use crate::state::{Kept, Loss, Remembered, Session, State};
@@ -22,6 +22,9 @@ impl State {
         // Stamps never fall; if one does, its engine is wrong, and later is the safe side.
         let stamp = Stamp { time: stamp.time.max(self.counters.stamp.time), wall: stamp.wall };
         self.counters.stamp = stamp;
+        if self.counters.born == Time::ZERO {
+            self.counters.born = stamp.time;
+        }
         match event {
             Event::Granted(grant) => self.granted(stamp, grant),
             Event::Renewed { session, locks, ttl } => {
@@ -71,8 +74,11 @@ impl State {
                 let number = self.counters.rooms_made;
                 let (session, agent) = (session.clone(), agent.clone());
                 let before = self.room(key);
+                // Of two who edit one file, the first has the room, and it is busy for both.
+                let (session, agent) =
+                    before.map_or((session, agent), |room| (room.session.clone(), room.agent.clone()));
                 let opened = before.map_or(stamp.time, |room| room.opened);
-                let until = stamp.time.plus(*busy);
+                let until = stamp.time.plus(*busy).max(before.map_or(Time::ZERO, |room| room.until));
                 let goes_on = before.is_some();
                 let room = Room { number, key: key.clone(), session, agent, opened, until };
                 if !goes_on {
@@ -97,16 +103,23 @@ impl State {
 
     fn granted(&mut self, stamp: Stamp, grant: &Grant) {
         let now = stamp.time;
-        if let Some(waiter) = grant.waiter {
-            self.put_waiter(waiter, None);
+        let waiter = grant.waiter.and_then(|id| self.waiter(id).cloned());
+        if let Some(waiter) = &waiter {
+            self.put_waiter(waiter.id(), None);
         }
         self.ensure_session(now, &grant.session, &grant.agent, grant.agent_type.as_ref());
-        for id in &grant.replaced {
-            self.put_lock(*id, None);
-        }
+        self.remove_locks(stamp, &grant.replaced, Action::Released, None);
         for new in &grant.new {
             self.counters.locks_made += 1;
-            self.grant_one(stamp, grant, new);
+            let wanted = |place: u32| waiter.as_ref()?.asked.wants.get(place as usize);
+            match &new.on {
+                On::Target(target, mode) => self.grant_one(stamp, grant, new.id, target, *mode),
+                On::Wanted(place) => {
+                    if let Some(want) = wanted(*place) {
+                        self.grant_one(stamp, grant, new.id, &want.target, want.mode);
+                    }
+                }
+            }
         }
         for id in &grant.refreshed {
             let Some(lock) = self.lock(*id) else { continue };
@@ -122,22 +135,20 @@ impl State {
             self.count_grant(now, &grant.session, grant.quota_kept as usize);
         }
         if let Some(request) = &grant.request {
-            let action = if grant.new.is_empty() { GrantAction::Refreshed } else { GrantAction::Acquired };
-            let ids = grant.new.iter().map(|new| new.id).chain(grant.refreshed.iter().copied());
-            let locks = ids.filter_map(|id| self.lock(id).cloned()).collect();
-            self.remember_for(now, &grant.session, request, Kept::Granted { action, locks });
+            let locks = grant.locks().filter_map(|id| self.lock(id).cloned()).collect();
+            self.remember_for(now, &grant.session, request, Kept::Granted { locks, fresh: grant.new.len() });
         }
     }
 
-    fn grant_one(&mut self, stamp: Stamp, grant: &Grant, new: &NewLock) {
+    fn grant_one(&mut self, stamp: Stamp, grant: &Grant, id: LockId, target: &Target, mode: Mode) {
         let now = stamp.time;
         let token = Token((self.counters.last_token.0 + 1).max(now.0));
         assert!(token > self.counters.last_token, "tokens only rise");
         self.counters.last_token = token;
         let lock = Arc::new(Lock {
-            id: new.id,
-            target: new.target.clone(),
-            mode: new.mode,
+            id,
+            target: target.clone(),
+            mode,
             session: grant.session.clone(),
             agent: grant.agent.clone(),
             intention: grant.intention.clone(),
@@ -150,14 +161,14 @@ impl State {
         // Decided on the state that this is applied to, a grant overlaps nothing. After a ledger was rewritten it
         // may, and then the earlier one stands.
         let taken = self.held_against(&lock.session, &lock.target, lock.mode, |_| ControlFlow::Break(())).is_break();
-        if taken || self.lock(new.id).is_some() {
+        if taken || self.lock(id).is_some() {
             self.note_lock(stamp, Action::Lost, &lock, grant.waiter, None);
             self.lose(now, &lock, false);
             return;
         }
         self.put_loss(&lock.session, &lock.target, None);
         self.note_lock(stamp, Action::Acquired, &lock, grant.waiter, None);
-        self.put_lock(new.id, Some(lock));
+        self.put_lock(id, Some(lock));
     }
 
     fn renew(&mut self, now: Time, id: LockId, ttl: Option<Millis>) {
@@ -202,6 +213,9 @@ impl State {
     fn queued(&mut self, stamp: Stamp, asked: &Enqueued) {
         self.ensure_session(stamp.time, &asked.session, &asked.agent, asked.agent_type.as_ref());
         self.counters.waiters_made = self.counters.waiters_made.max(asked.waiter.0);
+        if self.waiter(asked.waiter).is_some() {
+            return;
+        }
         self.note_waiter(stamp, Action::Requested, asked, None);
         let waiter = Waiter { asked: asked.clone(), queued: stamp.time, seen: stamp.time };
         self.put_waiter(asked.waiter, Some(Arc::new(waiter)));

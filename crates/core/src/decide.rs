@@ -16,7 +16,7 @@ mod sweep;
 
 use crate::command::{Actor, Command, Request};
 use crate::event::Event;
-use crate::outcome::{Answer, GrantAction, Outcome, Refusal};
+use crate::outcome::{Answer, Outcome, Refusal};
 use crate::session::SessionId;
 use crate::state::{Kept, Rules, State};
 use crate::time::Stamp;
@@ -73,24 +73,31 @@ impl State {
     /// A grant that did not survive that (its ledger was rewritten meanwhile) is told as lost.
     pub fn answer(&self, outcome: Outcome) -> Option<Answer> {
         let held = |ids: Vec<_>| ids.into_iter().filter_map(|id| self.lock(id).cloned()).collect::<Vec<_>>();
+        let lost = || Answer::Refused(Refusal::LockLost { targets: Vec::new() });
         match outcome {
             Outcome::Told(answer) => Some(answer),
-            Outcome::Granted { action, locks } => {
+            Outcome::Granted { locks, fresh } => {
                 let wanted = locks.len();
                 let locks = held(locks);
-                if locks.len() == wanted {
-                    Some(Answer::Granted { action, locks })
-                } else {
-                    Some(Answer::Refused(Refusal::LockLost { targets: Vec::new() }))
-                }
+                Some(if locks.len() == wanted { Answer::Granted { locks, fresh } } else { lost() })
             }
-            Outcome::Renewed { session: _, locks } => Some(Answer::Renewed { locks: held(locks) }),
+            Outcome::Replayed(session, request) => {
+                let remembered = self.remembered(&session, &request, self.stamp().time);
+                Some(remembered.map_or_else(lost, |remembered| match remembered.answer.clone() {
+                    Kept::Granted { locks, fresh } => Answer::Granted { locks, fresh },
+                    Kept::Released { locks } => Answer::Released { locks },
+                    Kept::ForceReleased { locks } => Answer::ForceReleased { locks },
+                }))
+            }
+            Outcome::Renewed { session: _, locks } => Some(Answer::Renewed { locks: held(locks), lost: Vec::new() }),
             Outcome::Opened { session, restored, refreshed, skipped } => {
                 Some(Answer::Opened { session, restored: held(restored), refreshed: held(refreshed), skipped })
             }
-            Outcome::RoomOpened { key, present } => {
-                self.room(&key).cloned().map(|room| Answer::RoomOpened { room, present })
-            }
+            // Closed again in the same batch, it was open for no time at all.
+            Outcome::RoomOpened { key, present } => Some(match self.room(&key).cloned() {
+                Some(room) => Answer::RoomOpened { room, present },
+                None => Answer::RoomClosed { key },
+            }),
             Outcome::Queued(_) | Outcome::Nothing => None,
         }
     }
@@ -107,18 +114,14 @@ impl Deciding<'_> {
         self.cx.now.time
     }
 
-    /// The answer that was given for the same request before.
-    fn answered_before(&self, session: &SessionId, request: Option<&Request>) -> Result<Option<Answer>, Refused> {
+    /// Whether the same request was answered before.
+    fn answered_before(&self, session: &SessionId, request: Option<&Request>) -> Result<Option<Outcome>, Refused> {
         let Some(request) = request else { return Ok(None) };
         let Some(remembered) = self.state.remembered(session, &request.id, self.now()) else { return Ok(None) };
         if remembered.digest != request.digest {
             return Err(Box::new(Refusal::RequestMismatch));
         }
-        Ok(Some(match remembered.answer.clone() {
-            Kept::Granted { action, locks } => Answer::Granted { action, locks },
-            Kept::Released { locks } => Answer::Released { locks },
-            Kept::ForceReleased { locks } => Answer::ForceReleased { locks },
-        }))
+        Ok(Some(Outcome::Replayed(session.clone(), request.id.clone())))
     }
 
     /// A credential that is bound to an agent may not use the session of another.
@@ -128,15 +131,6 @@ impl Deciding<'_> {
                 Err(Box::new(Refusal::ForeignSession { session: actor.session.clone(), agent: session.agent.clone() }))
             }
             Some(_) | None => Ok(()),
-        }
-    }
-}
-
-impl GrantAction {
-    pub const fn word(self) -> &'static str {
-        match self {
-            GrantAction::Acquired => "acquired",
-            GrantAction::Refreshed => "refreshed",
         }
     }
 }

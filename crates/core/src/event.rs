@@ -93,11 +93,25 @@ pub struct Grant {
     pub quota_kept: u32,
 }
 
+impl Grant {
+    /// All locks of the grant: the new ones, then those that were held already.
+    pub fn locks(&self) -> impl Iterator<Item = LockId> {
+        self.new.iter().map(|new| new.id).chain(self.refreshed.iter().copied())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewLock {
     pub id: LockId,
-    pub target: Target,
-    pub mode: Mode,
+    pub on: On,
+}
+
+/// What a new lock is on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum On {
+    Target(Target, Mode),
+    /// What the waiter asked for at this place: said once, when it joined the queue.
+    Wanted(u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! Finds what a target may conflict with, in the logarithm of the number of keys and of the spans in one file.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -54,6 +55,12 @@ impl ConflictIndex {
         }
     }
 
+    /// Every id, in the order of keys and then of first lines.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = u64> {
+        let paths = merge(&self.exclusive.paths, &self.shared.paths);
+        paths.chain(merge(&self.exclusive.logical, &self.shared.logical))
+    }
+
     fn side_mut(&mut self, mode: Mode, key: &Key) -> &mut BTreeMap<Arc<str>, SpanTree> {
         let by_kind = match mode {
             Mode::Exclusive => &mut self.exclusive,
@@ -73,6 +80,38 @@ impl ByKind {
             KeyKind::Logical => &self.logical,
         }
     }
+}
+
+/// Two tables as one, in the order of keys; of one key, in the order of first lines.
+fn merge<'a>(
+    one: &'a BTreeMap<Arc<str>, SpanTree>,
+    other: &'a BTreeMap<Arc<str>, SpanTree>,
+) -> impl Iterator<Item = u64> + 'a {
+    let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
+    let trees = std::iter::from_fn(move || {
+        let order = match (one.peek(), other.peek()) {
+            (Some((first, _)), Some((second, _))) => first.cmp(second),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return None,
+        };
+        Some(match order {
+            Ordering::Less => (one.next(), None),
+            Ordering::Greater => (other.next(), None),
+            Ordering::Equal => (one.next(), other.next()),
+        })
+    });
+    trees.flat_map(|(first, second)| {
+        let mut of_key: Vec<(Span, u64)> = Vec::new();
+        for (_, tree) in first.into_iter().chain(second) {
+            let _ = tree.overlapping(Span::WHOLE, &mut |span, id| {
+                of_key.push((span, id));
+                ControlFlow::Continue(())
+            });
+        }
+        of_key.sort_unstable();
+        of_key.into_iter().map(|(_, id)| id)
+    })
 }
 
 /// Looks at the key itself, at the keys that cover it, and at those that it covers.

@@ -49,7 +49,7 @@ pub enum InvalidKey {
     Path { text: String, why: &'static str },
     #[error("{why}: {}", shown(.text))]
     Logical { text: String, why: &'static str },
-    #[error("{} is no known prefix; known are {}", shown(.0), PREFIXES.map(|p| format!("{p}:")).join(" "))]
+    #[error("{} is no known prefix; known are {}; and a colon can't stand in the first part of a path", shown(.0), PREFIXES.map(|p| format!("{p}:")).join(" "))]
     UnknownPrefix(String),
     #[error("git's own directory can't be locked; the key for git's index is env:git-index")]
     GitDirectory,

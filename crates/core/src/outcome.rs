@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::{Key, Target};
 use crate::limits;
 use crate::lock::{Lock, LockId, WaiterId};
-use crate::session::{AgentName, SessionId};
+use crate::session::{AgentName, RequestId, SessionId};
 use crate::span::Span;
 use crate::time::{Millis, Time};
 use crate::waiter::Waiter;
@@ -17,9 +17,10 @@ use crate::waiter::Waiter;
 pub enum Outcome {
     /// Nothing in it depends on the stamp.
     Told(Answer),
+    /// The first `fresh` of the locks are new, the others were held already.
     Granted {
-        action: GrantAction,
         locks: Vec<LockId>,
+        fresh: usize,
     },
     /// In the queue; the answer follows with the grant, or when the wait is over.
     Queued(WaiterId),
@@ -37,6 +38,8 @@ pub enum Outcome {
         key: Key,
         present: Vec<Arc<Lock>>,
     },
+    /// The same request was answered before.
+    Replayed(SessionId, RequestId),
     /// Nobody asked.
     Nothing,
 }
@@ -44,15 +47,18 @@ pub enum Outcome {
 /// What a client is told.
 #[derive(Clone, Debug)]
 pub enum Answer {
+    /// The first `fresh` of the locks are new, the others were held already.
     Granted {
-        action: GrantAction,
         locks: Vec<Arc<Lock>>,
+        fresh: usize,
     },
     Released {
         locks: Vec<Arc<Lock>>,
     },
+    /// What is held from now on, and what was lost and neither given back nor restored.
     Renewed {
         locks: Vec<Arc<Lock>>,
+        lost: Vec<Target>,
     },
     ForceReleased {
         locks: Vec<Arc<Lock>>,
@@ -80,13 +86,6 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GrantAction {
-    Acquired,
-    /// The session held all of it already.
-    Refreshed,
-}
-
 /// Something that a session lost and did not get back.
 #[derive(Clone, Debug)]
 pub struct Skipped {
@@ -112,7 +111,7 @@ impl Room {
     }
 }
 
-/// Why not. Nothing was changed.
+/// Why not. Nothing was changed, but that a loss which was told of is not restored.
 #[derive(Clone, Debug)]
 pub enum Refusal {
     Busy(Busy),
@@ -126,6 +125,10 @@ pub enum Refusal {
     },
     NotOwner {
         lock: Arc<Lock>,
+    },
+    /// The room is another's.
+    NotInRoom {
+        room: Room,
     },
     NotFound {
         what: NotFound,
@@ -253,4 +256,5 @@ pub struct CycleStep {
     pub session: SessionId,
     pub agent: AgentName,
     pub wanted: Target,
+    pub blocker: SessionId,
 }

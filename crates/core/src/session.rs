@@ -33,8 +33,13 @@ impl SessionId {
     }
 
     /// A session that nobody can have: everything belongs to others.
-    pub(crate) fn nobody() -> SessionId {
+    pub fn nobody() -> SessionId {
         SessionId(Arc::from(""))
+    }
+
+    /// Whoever takes locks away. No client can call itself so.
+    pub fn operator() -> SessionId {
+        SessionId(Arc::from("~operator"))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::key::{Key, Target};
 use crate::limits::{REQUEST_MEMORY, REQUESTS_MAX, REQUESTS_PER_SESSION_MAX, SESSION_ALIVE};
 use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
-use crate::outcome::{GrantAction, Room};
+use crate::outcome::Room;
 use crate::session::{AgentName, Intention, RequestId, SessionId};
 use crate::span::Span;
 use crate::time::{Millis, Stamp, Time};
@@ -63,6 +63,8 @@ pub struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub(crate) salt: u64,
+    /// The stamp of the first event: a ledger that is begun anew has other ids.
+    pub(crate) born: Time,
     pub(crate) stamp: Stamp,
     pub(crate) last_token: Token,
     pub(crate) locks_made: u64,
@@ -123,7 +125,7 @@ pub(crate) struct Remembered {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kept {
-    Granted { action: GrantAction, locks: Vec<Arc<Lock>> },
+    Granted { locks: Vec<Arc<Lock>>, fresh: usize },
     Released { locks: Vec<Arc<Lock>> },
     ForceReleased { locks: Vec<Arc<Lock>> },
 }
@@ -174,6 +176,23 @@ impl State {
         self.locks.values()
     }
 
+    /// The first locks in the order of their keys, and how many there are: all, or those whose key overlaps `about`.
+    pub fn locks_in_order(&self, about: Option<&Key>, most: usize) -> (Vec<Arc<Lock>>, usize) {
+        let Some(about) = about else {
+            let ids = self.held.in_order().take(most);
+            return (ids.map(|raw| self.locks[&LockId::from_raw(raw)].clone()).collect(), self.locks.len());
+        };
+        let (mut found, mut total) = (Vec::new(), 0);
+        self.all_overlapping(&Target { key: about.clone(), span: Span::WHOLE }, |lock| {
+            total += 1;
+            found.push(lock.clone());
+            ControlFlow::Continue(())
+        });
+        found.sort_unstable_by(|one, other| one.target.cmp(&other.target).then(one.id.cmp(&other.id)));
+        found.truncate(most);
+        (found, total)
+    }
+
     /// Everybody in the queue, in no order.
     pub fn waiters(&self) -> impl Iterator<Item = &Arc<Waiter>> {
         self.waiters.values()
@@ -206,7 +225,7 @@ impl State {
     }
 
     /// The session's locks on exactly this key.
-    pub(crate) fn own_on_key(&self, session: &SessionId, key: &Key) -> impl Iterator<Item = &Arc<Lock>> {
+    pub fn own_on_key(&self, session: &SessionId, key: &Key) -> impl Iterator<Item = &Arc<Lock>> {
         let first = Target { key: key.clone(), span: Span::FIRST };
         let entry = self.sessions.get(session);
         let behind = entry.into_iter().flat_map(move |entry| entry.locks.range(first.clone()..));
@@ -238,6 +257,12 @@ impl State {
 
     // What the rules look up.
 
+    /// What the ids of locks are mixed with.
+    pub(crate) fn salt(&self, now: Time) -> u64 {
+        let born = if self.counters.born == Time::ZERO { now } else { self.counters.born };
+        self.counters.salt ^ born.0
+    }
+
     pub(crate) fn entry(&self, session: &SessionId) -> Option<&SessionEntry> {
         self.sessions.get(session)
     }
@@ -265,7 +290,7 @@ impl State {
     }
 
     /// Whether a lock that the session holds already reaches all of the target, in a mode as strong.
-    pub(crate) fn covered_by_own(&self, session: &SessionId, target: &Target, mode: Mode) -> bool {
+    pub fn covered_by_own(&self, session: &SessionId, target: &Target, mode: Mode) -> bool {
         let mut own = self.own_on_key(session, &target.key);
         own.any(|lock| {
             let reaches = lock.target.span.intersection(target.span) == Some(target.span);

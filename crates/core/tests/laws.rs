@@ -9,7 +9,7 @@ use lockkeeper_core::history::Action;
 use lockkeeper_core::key::{Key, Target};
 use lockkeeper_core::lock::{LockId, Token};
 use lockkeeper_core::mode::Mode;
-use lockkeeper_core::outcome::{Answer, Blocker, BusyReason, GrantAction, Limit, NotFound, Outcome, Refusal};
+use lockkeeper_core::outcome::{Answer, Blocker, BusyReason, Limit, NotFound, Outcome, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::{Rules, State};
@@ -178,8 +178,8 @@ fn own_locks_do_not_conflict_and_asking_again_refreshes() {
     let mut house = House::new();
     let token = house.granted("a", "x#1-9");
     house.wait(10_000);
-    let Answer::Granted { action, locks } = house.acquire("a", &["x#1-9"]) else { panic!() };
-    assert_eq!((action, locks[0].token), (GrantAction::Refreshed, token));
+    let Answer::Granted { locks, fresh } = house.acquire("a", &["x#1-9"]) else { panic!() };
+    assert_eq!((fresh, locks[0].token), (0, token));
     assert_eq!(locks[0].expires, house.now.time.plus(Millis(30_000)));
     assert!(house.granted("a", "x#5-20") > token);
     assert_eq!(house.holders("x").len(), 2);
@@ -425,8 +425,8 @@ fn p7_the_same_request_gets_the_same_answer_and_changes_nothing() {
     let Answer::Granted { locks: first, .. } = house.tell(acquire(1)) else { panic!() };
     house.release("a", "x");
     house.wait(1000);
-    let Answer::Granted { locks: again, action } = house.tell(acquire(1)) else { panic!() };
-    assert_eq!((again, action), (first, GrantAction::Acquired));
+    let Answer::Granted { locks: again, fresh } = house.tell(acquire(1)) else { panic!() };
+    assert_eq!((again, fresh), (first, 1));
     assert!(house.holders("x").is_empty(), "told again, not done again");
     assert!(matches!(house.refused(acquire(2)), Refusal::RequestMismatch));
     house.wait(600_000);
@@ -459,6 +459,56 @@ fn a_session_over_its_quota_is_told_when_to_come_back() {
     house.release("b", "w");
     house.wait(57_000);
     house.granted("a", "w");
+}
+
+#[test]
+fn a_session_that_is_only_refused_uses_up_its_quota_too() {
+    let mut house = House::new();
+    house.rules.quota_limit = 3;
+    house.granted("a", "x");
+    let cx = Context { rules: &house.rules, now: house.now, refused_lately: 3 };
+    let refused = house.state.decide(&cx, &Command::Acquire(wanting("polls", &["x"])), &mut Vec::new());
+    assert!(matches!(refused, Outcome::Told(Answer::Refused(Refusal::RateLimited { .. }))), "{refused:?}");
+}
+
+#[test]
+fn whoever_waits_overtakes_nobody_and_closes_no_circle_by_it() {
+    let mut house = House::new();
+    house.granted("u", "k1#1-10");
+    house.granted("t", "k2");
+    house.queue("t", &["k1#1-100"], 5);
+    house.queue("s", &["k2"], 5);
+    busy(house.tell(Command::Acquire(Acquire { priority: 10, ..wanting("s", &["k1#50-60"]) })));
+    house.tell(Command::Acquire(Acquire { priority: 10, ..wanting("other", &["k1#50-60"]) }));
+    assert_eq!(house.holders("k1#50"), ["other"], "who waits for nothing may");
+}
+
+#[test]
+fn a_long_chain_of_waits_is_searched_without_harm() {
+    let mut house = House::new();
+    for n in 0..3000 {
+        house.granted(&format!("s{n}"), &format!("k{n}"));
+    }
+    for n in 0..2999 {
+        house.queue(&format!("s{n}"), &[&format!("k{}", n + 1)], 5);
+    }
+    let closing = Acquire { wait: Millis(1000), ..wanting("s2999", &["k0"]) };
+    let refusal = house.refused(Command::Acquire(closing));
+    assert!(matches!(&refusal, Refusal::Deadlock { cycle } if cycle.len() == 3000));
+}
+
+#[test]
+fn a_room_is_left_by_whoever_opened_it() {
+    let mut house = House::new();
+    let key = Key::parse("x").unwrap();
+    house.tell(Command::OpenRoom { actor: actor("me"), key: key.clone(), busy: Millis(60_000) });
+    let refusal = house.refused(Command::CloseRoom { actor: actor("agent"), key: key.clone() });
+    assert!(matches!(refusal, Refusal::NotInRoom { .. }), "{refusal:?}");
+    house.tell(Command::OpenRoom { actor: actor("agent"), key: key.clone(), busy: Millis(1_000) });
+    house.wait(2_000);
+    busy(house.acquire("agent", &["x"]));
+    house.tell(Command::CloseRoom { actor: actor("me"), key });
+    house.granted("agent", "x");
 }
 
 #[test]
@@ -539,6 +589,7 @@ fn story() -> impl Strategy<Value = Vec<(u64, Command)>> {
         Just("f#4-9"),
         Just("f#7"),
         Just("f"),
+        Just("f#1-3"),
         Just("d/**"),
         Just("d/x"),
         Just("d/*"),

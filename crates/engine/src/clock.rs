@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lockkeeper_core::time::{Stamp, Time};
+use lockkeeper_core::time::{Millis, Stamp, Time};
 
 use crate::time_source::{Reading, TimeSource};
 
@@ -31,8 +31,9 @@ impl Clock {
         Clock::at(source, reading.wall, reading)
     }
 
-    /// The clock of a ledger whose last stamp is known.
-    pub(crate) fn resume(source: Arc<dyn TimeSource>, last: Time, mark: Mark) -> Clock {
+    /// The clock of a ledger whose last stamp is known. After a reboot, stamps of the `lost` time before may have
+    /// been given and not kept.
+    pub(crate) fn resume(source: Arc<dyn TimeSource>, last: Time, mark: Mark, lost: Millis) -> Clock {
         let reading = source.reading();
         let same_run = reading.boot != 0 && reading.boot == mark.boot;
         // A machine that was put back to an earlier moment keeps its boot id. Waiting for it to catch up would
@@ -40,7 +41,7 @@ impl Clock {
         if same_run && said_at(mark, reading) >= last.0 {
             return Clock { source, mark, last: AtomicU64::new(last.0) };
         }
-        Clock::at(source, last.0, reading)
+        Clock::at(source, last.plus(lost).0, reading)
     }
 
     fn at(source: Arc<dyn TimeSource>, time: u64, reading: Reading) -> Clock {
@@ -111,7 +112,7 @@ mod tests {
         let stamp = clock.stamp(Stamp::default());
         time.set_wall(0);
         time.pass(3_000_000);
-        let later = Clock::resume(time, stamp.time, clock.mark());
+        let later = Clock::resume(time, stamp.time, clock.mark(), Millis(0));
         assert_eq!(later.now().time, Time(WALL + 3_000_000));
     }
 
@@ -123,7 +124,7 @@ mod tests {
         let stamp = clock.stamp(Stamp::default());
         time.reboot(2_000_000);
         time.set_wall(WALL + 999_000_000_000);
-        let later = Clock::resume(time.clone(), stamp.time, clock.mark());
+        let later = Clock::resume(time.clone(), stamp.time, clock.mark(), Millis(0));
         assert_eq!(later.now().time, stamp.time);
         time.pass(5);
         assert_eq!(later.now().time.0, stamp.time.0 + 5);
@@ -136,7 +137,7 @@ mod tests {
         time.pass(60_000_000);
         let stamp = clock.stamp(Stamp::default());
         let earlier = Arc::new(FakeTime::new(Reading { boot: 7, since_boot: 5_000_000, wall: WALL }));
-        let later = Clock::resume(earlier.clone(), stamp.time, clock.mark());
+        let later = Clock::resume(earlier.clone(), stamp.time, clock.mark(), Millis(0));
         earlier.pass(5);
         assert_eq!(later.now().time.0, stamp.time.0 + 5);
     }
@@ -157,7 +158,7 @@ mod tests {
         let time = Arc::new(FakeTime::new(Reading { boot: 0, since_boot: 9, wall: WALL }));
         let clock = Clock::start(time.clone());
         time.pass(1_000_000);
-        let later = Clock::resume(time, Time(WALL), clock.mark());
+        let later = Clock::resume(time, Time(WALL), clock.mark(), Millis(0));
         assert_eq!(later.now().time, Time(WALL));
     }
 }

@@ -21,6 +21,8 @@ pub struct Batch {
     pub payload: Vec<u8>,
     /// The batch only frees things, and may use the room that is kept back for when the disk is full.
     pub frees: bool,
+    /// Somebody waits until it is durable: it is synced at once, and not within the next moments.
+    pub awaited: bool,
 }
 
 /// A batch as the ledger holds it.

@@ -21,7 +21,7 @@ pub use ledger::{
 pub use memory::Memory;
 pub use position::Position;
 pub use time_source::{FakeTime, Machine, Reading, TimeSource};
-pub use url::open;
+pub use url::{check_url, open};
 
 /// A boxed future, so that engines can stand behind `dyn`.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -19,6 +19,15 @@ pub fn open(url: &str, durability: Durability) -> Result<Arc<dyn Engine>, Engine
     }
 }
 
+/// Whether [`open`] would know what to open. Opens nothing.
+pub fn check_url(url: &str) -> Result<(), EngineError> {
+    match url.split_once(':') {
+        Some(("memory", "")) => Ok(()),
+        Some(("file", rest)) => directory(rest).map(|_| ()),
+        _ => open(url, Durability::Always).map(|_| ()),
+    }
+}
+
 const KNOWN: &str = "use `memory:` or `file:DIR`";
 
 fn directory(rest: &str) -> Result<&Path, EngineError> {

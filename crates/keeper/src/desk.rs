@@ -9,7 +9,7 @@ use lockkeeper_core::command::{Command, Want};
 use lockkeeper_core::decide::Context;
 use lockkeeper_core::event::{Event, Withdrawal};
 use lockkeeper_core::lock::WaiterId;
-use lockkeeper_core::outcome::{Answer, GrantAction, Outcome, Refusal};
+use lockkeeper_core::outcome::{Answer, Outcome, Refusal};
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::{Rules, State};
 use lockkeeper_core::time::{Stamp, Time};
@@ -127,9 +127,10 @@ impl Desk {
             outcomes.push((*ticket, self.state.decide(&cx, command, &mut events)));
         }
         let frees = events.iter().all(frees);
+        let awaited = events.iter().any(is_awaited);
         let payload = (!events.is_empty()).then(|| payload::encode_events(&events));
         self.working = Some(Working { id, now, outcomes, events });
-        payload.map(|payload| Batch { id, payload, frees })
+        payload.map(|payload| Batch { id, payload, frees, awaited })
     }
 
     /// The batch wrote nothing, and the ledger has not moved meanwhile.
@@ -259,9 +260,8 @@ impl Desk {
             match event {
                 Event::Granted(grant) => {
                     let Some(pending) = grant.waiter.and_then(|waiter| self.pending.remove(&waiter)) else { continue };
-                    let action = if grant.new.is_empty() { GrantAction::Refreshed } else { GrantAction::Acquired };
-                    let locks = grant.new.iter().map(|new| new.id).chain(grant.refreshed.iter().copied()).collect();
-                    let answer = self.state.answer(Outcome::Granted { action, locks }).expect("a grant has an answer");
+                    let (locks, fresh) = (grant.locks().collect(), grant.new.len());
+                    let answer = self.state.answer(Outcome::Granted { locks, fresh }).expect("a grant has an answer");
                     let after = self.after(&answer);
                     let to = |ticket| Told { ticket, answer: answer.clone(), after };
                     told.extend(pending.tickets.into_iter().map(to));
@@ -358,5 +358,22 @@ fn frees(event: &Event) -> bool {
         | Event::Beaten { .. }
         | Event::SessionOpened { .. }
         | Event::RoomOpened { .. } => false,
+    }
+}
+
+/// Whether somebody is told of an event only when it is durable.
+fn is_awaited(event: &Event) -> bool {
+    match event {
+        Event::Granted(_) | Event::Renewed { .. } | Event::Beaten { .. } | Event::SessionOpened { .. } => true,
+        Event::Released { .. }
+        | Event::Expired { .. }
+        | Event::Forced { .. }
+        | Event::Queued(_)
+        | Event::Withdrawn { .. }
+        | Event::SessionClosed { .. }
+        | Event::SessionsForgotten { .. }
+        | Event::LossAccepted { .. }
+        | Event::RoomOpened { .. }
+        | Event::RoomClosed { .. } => false,
     }
 }

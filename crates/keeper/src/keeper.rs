@@ -12,6 +12,7 @@ use lockkeeper_core::state::State;
 use lockkeeper_core::time::Stamp;
 use lockkeeper_engine::{EngineError, Ledger, Position, Strength};
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::desk::{Asked, Desk, Ticket};
 use crate::metrics::Metrics;
@@ -52,7 +53,9 @@ pub struct Keeper {
     space: Space,
     strength: Strength,
     mailbox: mpsc::Sender<Mail>,
-    withdrawals: mpsc::UnboundedSender<Ticket>,
+    withdrawals: mpsc::UnboundedSender<Gone>,
+    /// The service is stopping: whoever waits keeps their place, and comes back to it.
+    stopping: CancellationToken,
     tickets: Arc<AtomicU64>,
     entries: broadcast::Sender<Arc<Entry>>,
     epoch: Arc<AtomicU64>,
@@ -66,6 +69,7 @@ impl Keeper {
         ledger: Arc<dyn Ledger>,
         settings: &Settings,
         metrics: Arc<Metrics>,
+        stopping: CancellationToken,
     ) -> Result<Keeper, EngineError> {
         let salt = salt_of(&space);
         let mut desk = Desk::new(salt, settings.rules.clone());
@@ -80,6 +84,7 @@ impl Keeper {
             strength: ledger.strength(),
             mailbox,
             withdrawals,
+            stopping,
             tickets: Arc::default(),
             entries: entries.clone(),
             epoch: epoch.clone(),
@@ -110,6 +115,16 @@ impl Keeper {
 
     /// Asks, and waits for the answer. Dropping the future of a waiting acquisition gives up its place in the queue.
     pub async fn ask(&self, command: Command) -> Result<Answer, Failure> {
+        self.ask_as(command, false).await
+    }
+
+    /// As [`Keeper::ask`], for somebody whose locks live as long as the connection: if the future is dropped, a grant
+    /// that nobody has heard of is given back.
+    pub async fn ask_bound(&self, command: Command) -> Result<Answer, Failure> {
+        self.ask_as(command, true).await
+    }
+
+    async fn ask_as(&self, command: Command, bound: bool) -> Result<Answer, Failure> {
         let beats = match &command {
             Command::Renew { actor, which: Which::Everything, ttl: None, token: None } => Some(actor.clone()),
             _ => None,
@@ -118,10 +133,10 @@ impl Keeper {
             return self.beat(actor).await;
         }
         let ticket = self.ticket();
-        let waits = matches!(&command, Command::Acquire(acquire) if acquire.wait.0 > 0);
+        let waits = matches!(&command, Command::Acquire(acquire) if bound || acquire.wait.0 > 0);
         let (reply, answer) = oneshot::channel();
         let asked = Asked { ticket: Some(ticket), command };
-        let mut leaving = waits.then(|| Leaving { ticket: Some(ticket), withdrawals: self.withdrawals.clone() });
+        let mut leaving = waits.then(|| Leaving { ticket: Some(ticket), bound, keeper: self });
         self.mailbox.send(Mail::Ask(asked, reply)).await.map_err(|_| stopped())?;
         let answer = answer.await.unwrap_or_else(|_| Err(stopped()));
         if let Some(leaving) = &mut leaving {
@@ -170,17 +185,28 @@ impl Keeper {
 }
 
 /// Gives up a place in the queue when the one who waits is gone.
-struct Leaving {
+struct Leaving<'a> {
     ticket: Option<Ticket>,
-    withdrawals: mpsc::UnboundedSender<Ticket>,
+    bound: bool,
+    keeper: &'a Keeper,
 }
 
-impl Drop for Leaving {
+impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            let _ = self.withdrawals.send(ticket);
+        if let Some(ticket) = self.ticket
+            && !self.keeper.stopping.is_cancelled()
+        {
+            let _ = self.keeper.withdrawals.send(Gone { ticket, bound: self.bound });
         }
     }
+}
+
+/// Somebody who asked and does not listen any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    pub(crate) ticket: Ticket,
+    /// What was granted meanwhile is given back.
+    pub(crate) bound: bool,
 }
 
 pub(crate) fn salt_of(space: &Space) -> u64 {

@@ -44,7 +44,7 @@ fn body(payload: &[u8]) -> Result<&[u8], PayloadError> {
 #[cfg(test)]
 mod tests {
     use lockkeeper_core::command::{Request, Want};
-    use lockkeeper_core::event::{Enqueued, Grant, NewLock, Withdrawal};
+    use lockkeeper_core::event::{Enqueued, Grant, NewLock, On, Withdrawal};
     use lockkeeper_core::key::{Key, Target};
     use lockkeeper_core::lock::{LockId, WaiterId};
     use lockkeeper_core::mode::Mode;
@@ -68,7 +68,10 @@ mod tests {
                 agent: agent.clone(),
                 agent_type: Some(agent.clone()),
                 waiter: Some(WaiterId(3)),
-                new: vec![NewLock { id: lock, target: target.clone(), mode: Mode::Exclusive }],
+                new: vec![
+                    NewLock { id: lock, on: On::Target(target.clone(), Mode::Exclusive) },
+                    NewLock { id: lock, on: On::Wanted(1) },
+                ],
                 replaced: vec![lock],
                 refreshed: vec![lock],
                 intention: intention.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper_core::command::Command;
+use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::session::SessionId;
@@ -15,7 +15,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::beats::Beats;
 use crate::desk::{Asked, Desk, Ticket, Told};
-use crate::keeper::{Failure, Mail, Read, Reply, salt_of, unreadable};
+use crate::keeper::{Failure, Gone, Mail, Read, Reply, salt_of, unreadable};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
@@ -24,6 +24,14 @@ use crate::settings::Settings;
 const BATCH_MAX: usize = 1024;
 /// Payload bytes behind a snapshot before a new one is thought of.
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
+/// How long a snapshot that failed is not tried again.
+const COMPACT_PAUSE: Duration = Duration::from_secs(60);
+/// How long a sweep that failed is not tried again.
+const SWEEP_PAUSE: Duration = Duration::from_millis(250);
+/// How long nobody looks at what becomes due.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Bytes of keys in one batch, far below what an engine takes at once.
+const BATCH_BYTES_MAX: usize = 2 << 20;
 
 pub(crate) struct Running {
     space: Space,
@@ -46,6 +54,10 @@ pub(crate) struct Running {
     batches: BatchIds,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
     snapshot_bytes: u64,
+    /// Overdue things are not looked at before.
+    sweep_at: Instant,
+    /// No snapshot is tried before.
+    compact_at: Instant,
     /// The engine stopped, and why.
     failed: Option<String>,
     /// Why the heartbeats of the last batch were not recorded.
@@ -82,12 +94,14 @@ impl Running {
             batches: BatchIds::new(),
             compacting: None,
             snapshot_bytes: 0,
+            sweep_at: Instant::now(),
+            compact_at: Instant::now(),
             failed: None,
             beat_failure: None,
         }
     }
 
-    pub(crate) async fn run(mut self, mut mails: mpsc::Receiver<Mail>, mut withdrawn: mpsc::UnboundedReceiver<Ticket>) {
+    pub(crate) async fn run(mut self, mut mails: mpsc::Receiver<Mail>, mut withdrawn: mpsc::UnboundedReceiver<Gone>) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         loop {
             let wake = self.next_wake();
@@ -96,12 +110,12 @@ impl Running {
                 biased;
                 changed = self.durable.changed() => if changed.is_err() { break },
                 count = mails.recv_many(&mut batch, BATCH_MAX) => if count == 0 { break },
-                Some(ticket) = withdrawn.recv() => gone.push(ticket),
+                Some(left) = withdrawn.recv() => gone.push(left),
                 changed = self.moved.changed() => if changed.is_err() { break },
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            while let Ok(ticket) = withdrawn.try_recv() {
-                gone.push(ticket);
+            while let Ok(left) = withdrawn.try_recv() {
+                gone.push(left);
             }
             self.flush_durable();
             self.catch_up().await;
@@ -115,19 +129,25 @@ impl Running {
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
         let far = now + Duration::from_secs(3600);
+        if self.failed.is_some() {
+            return far;
+        }
         let expiry = self.desk.state().next_wake().map_or(far, |wake| {
             let wait = wake.0.saturating_sub(self.ledger.now().time.0);
-            now + Duration::from_micros(wait).min(Duration::from_secs(3600))
+            // Looked at now and then: timers stand still while a machine is suspended, the engine's time does not.
+            (now + Duration::from_micros(wait).min(LOOK_MAX)).max(self.sweep_at)
         });
         let beats = self.beats.next(self.desk.waiting().next().is_some()).unwrap_or(far);
         expiry.min(beats)
     }
 
-    async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Ticket]) {
+    async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone]) {
         let mut asked = Vec::with_capacity(batch.len());
         let mut reads: Vec<Read> = Vec::new();
         for mail in batch.drain(..) {
             match mail {
+                // Whoever left before the question was read has asked nothing.
+                Mail::Ask(_, reply) if reply.is_closed() => {}
                 Mail::Ask(question, reply) => {
                     self.replies.insert(question.ticket.expect("whoever asks has a ticket"), reply);
                     asked.push(question);
@@ -139,18 +159,26 @@ impl Running {
                 Mail::Read(read) => reads.push(read),
             }
         }
-        for ticket in gone {
-            self.replies.remove(ticket);
-            if let Some(waiter) = self.desk.leave(*ticket) {
-                asked.push(Asked { ticket: None, command: Command::Withdraw { waiter } });
-            }
-        }
         let beaten = self.add_beats(&mut asked);
         let now = self.ledger.now().time;
-        if self.desk.state().next_wake().is_some_and(|wake| wake <= now) {
+        let sweeps = self.desk.state().next_wake().is_some_and(|wake| wake <= now) && Instant::now() >= self.sweep_at;
+        if sweeps {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
-        let confirmed = if asked.is_empty() { reads.is_empty() } else { self.decide(asked).await };
+        let mut confirmed = reads.is_empty();
+        for part in in_parts(asked) {
+            confirmed = self.decide(part).await;
+        }
+        if sweeps {
+            // What could not be swept is not tried again at once: the disk may be full, the engine away.
+            let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);
+            self.sweep_at = if swept { Instant::now() } else { Instant::now() + SWEEP_PAUSE };
+        }
+        // After the batch: a question and its withdrawal may have come together.
+        let withdrawn = self.withdrawn(gone);
+        if !withdrawn.is_empty() {
+            confirmed = self.decide(withdrawn).await;
+        }
         self.tell_beaten(beaten);
         if !confirmed {
             self.confirm().await;
@@ -160,6 +188,28 @@ impl Running {
             read(self.desk.state(), now);
         }
         self.publish();
+    }
+
+    /// Those who left give up their places in the queue, and what they were granted and have not heard of.
+    fn withdrawn(&mut self, gone: &[Gone]) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        for Gone { ticket, bound } in gone {
+            self.replies.remove(ticket);
+            if let Some(waiter) = self.desk.leave(*ticket) {
+                asked.push(Asked { ticket: None, command: Command::Withdraw { waiter } });
+            }
+            let unheard = self.parked.iter().position(|(_, parked, _)| parked == ticket).filter(|_| *bound);
+            if let Some((_, _, Answer::Granted { locks, fresh })) = unheard.and_then(|place| self.parked.remove(place))
+            {
+                for lock in &locks[..fresh] {
+                    let (session, agent) = (lock.session.clone(), lock.agent.clone());
+                    let actor = Actor { session, agent, agent_type: None, bound: false };
+                    let command = Command::Release { actor, which: Which::Id(lock.id), token: None, request: None };
+                    asked.push(Asked { ticket: None, command });
+                }
+            }
+        }
+        asked
     }
 
     fn add_beats(&mut self, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
@@ -186,7 +236,8 @@ impl Running {
             }
             let state = self.desk.state();
             let locks = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
-            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks }, after }]);
+            let lost = state.lost_of(&session).map(|(target, _)| target.clone()).collect();
+            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks, lost }, after }]);
         }
     }
 
@@ -409,12 +460,15 @@ impl Running {
     async fn compact_if_due(&mut self) {
         if self.compacting.as_ref().is_some_and(tokio::task::JoinHandle::is_finished)
             && let Some(task) = self.compacting.take()
-            && let Ok(Some(bytes)) = task.await
         {
-            self.snapshot_bytes = bytes;
+            match task.await {
+                Ok(Some(bytes)) => self.snapshot_bytes = bytes,
+                Ok(None) | Err(_) => self.compact_at = Instant::now() + COMPACT_PAUSE,
+            }
         }
         let worth = COMPACT_BYTES_MIN.max(self.snapshot_bytes.saturating_mul(2));
-        if self.compacting.is_none() && self.failed.is_none() && self.ledger.bytes_since_snapshot() > worth {
+        let may = self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
+        if may && self.ledger.bytes_since_snapshot() > worth {
             let (ledger, settings, space) = (self.ledger.clone(), self.settings.clone(), self.space.clone());
             self.compacting = Some(tokio::spawn(async move {
                 match compact(&*ledger, &settings, &space).await {
@@ -471,4 +525,23 @@ impl BatchIds {
         self.count += 1;
         BatchId(self.prefix | u128::from(self.count))
     }
+}
+
+/// Cuts what is asked into batches that no engine finds too large.
+fn in_parts(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
+    let mut parts: Vec<Vec<Asked>> = Vec::new();
+    let mut bytes = 0;
+    for one in asked {
+        let weight = match &one.command {
+            Command::Acquire(acquire) => acquire.wants.iter().map(|want| want.target.key.as_str().len()).sum(),
+            _ => 0,
+        };
+        if parts.is_empty() || bytes + weight > BATCH_BYTES_MAX {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += weight;
+        parts.last_mut().expect("just made").push(one);
+    }
+    parts
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use lockkeeper_core::session::AgentName;
@@ -89,7 +89,11 @@ pub fn read_or_make(path: &Path) -> std::io::Result<String> {
 /// Reads a secret from a file that nobody else may read.
 pub fn read(path: &Path) -> std::io::Result<String> {
     let file = File::open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+    let found = file.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other(format!("{} belongs to another user", path.display())));
+    }
+    if found.permissions().mode() & 0o077 != 0 {
         return Err(std::io::Error::other(format!(
             "{} can be read by others; make it private: chmod 600 {}",
             path.display(),

@@ -53,6 +53,16 @@ pub(crate) fn actor(body: &impl Asker, caller: &Caller) -> Result<Actor, No> {
         Some(agent) => agent,
         None => AgentName::parse(session.as_str())?,
     };
+    if let Some(bound) = &caller.agent {
+        // Names of sessions can't be taken away from other agents.
+        let rest = session.as_str().strip_prefix(bound.as_str());
+        if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) {
+            return Err(No::new(
+                Word::OperationNotPermitted,
+                format!("This credential speaks for {bound}: its sessions are {bound} and {bound}-..."),
+            ));
+        }
+    }
     let agent_type = who.agent_type.map(AgentName::parse).transpose()?;
     Ok(Actor { session, agent, agent_type, bound: caller.agent.is_some() })
 }
@@ -172,9 +182,8 @@ pub(crate) fn which(
     match (lock_id, file_path) {
         (Some(_), Some(_)) => Err(No::new(Word::InvalidRequest, "Give a lock_id or a file_path, not both.")),
         (Some(id), None) => {
-            let id = LockId::parse(id).ok_or_else(|| {
-                No::new(Word::InvalidRequest, "A lock_id looks like lock-2757c6049058.").hint("lockkeeper lock list")
-            })?;
+            let id = LockId::parse(id)
+                .ok_or_else(|| No::new(Word::InvalidRequest, "A lock_id looks like lock-2757c6049058."))?;
             Ok(Some(Which::Id(id)))
         }
         (None, Some(path)) => {
@@ -228,7 +237,7 @@ fn wait(ms: Option<Whole>) -> Result<Millis, No> {
     match ms {
         None => Ok(Millis(0)),
         Some(Whole(ms)) if (0..=i128::from(WAIT_MAX.0)).contains(&ms) => Ok(Millis(ms as u64)),
-        Some(_) => Err(No::new(Word::InvalidTtl, format!("A wait is 0 to {WAIT_MAX}; this one is not."))),
+        Some(_) => Err(No::new(Word::InvalidRequest, format!("A wait is 0 to {WAIT_MAX}; this one is not."))),
     }
 }
 

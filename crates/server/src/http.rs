@@ -21,6 +21,7 @@ use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::Credentials;
 use crate::mcp::{InProcess, Tools};
@@ -126,13 +127,17 @@ fn needs_credential(path: &str) -> bool {
 /// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't.
 fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
     let host = text(headers, header::HOST.as_str()).unwrap_or_default();
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let known = name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok()
-        || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
+    let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let once = headers.get_all(header::HOST).iter().count() == 1;
+    let known = once
+        && port
+        && (name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok()
+            || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)));
     if known {
         Ok(())
     } else {
@@ -142,12 +147,17 @@ fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
 
 /// A browser says where a request comes from: only the service's own pages may ask.
 fn check_origin(headers: &HeaderMap) -> Result<(), No> {
+    let refused = || Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
+    // A picture or a script of another page has no Origin, but browsers say this of it.
+    if matches!(text(headers, "sec-fetch-site"), Some("cross-site" | "same-site")) {
+        return refused();
+    }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let host = text(headers, header::HOST.as_str()).unwrap_or_default();
     let own = origin.to_str().is_ok_and(|origin| {
         origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
     });
-    if own { Ok(()) } else { Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask.")) }
+    if own { Ok(()) } else { refused() }
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -302,7 +312,8 @@ async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, 
 
 /// Losses until the connection ends; then, whichever way it ends, what is bound to it is released.
 fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-    let bound = ReleaseOnDrop { binding: Some(attached.binding()), service: service.clone() };
+    let superseded = attached.supersede(&service);
+    let bound = ReleaseOnDrop { binding: Some(attached.binding()), service: service.clone(), superseded };
     futures_util::stream::unfold((attached, service, bound, true), async |(mut attached, service, bound, first)| {
         if first {
             let event = Event::default().event("attached").data("{}");
@@ -321,10 +332,16 @@ fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Resul
 struct ReleaseOnDrop {
     binding: Option<crate::stream::Binding>,
     service: Arc<Service>,
+    /// Another connection of the same holder has taken its place.
+    superseded: CancellationToken,
 }
 
 impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
+        if self.superseded.is_cancelled() {
+            return;
+        }
+        self.superseded.cancel();
         if let Some(binding) = self.binding.take() {
             let service = self.service.clone();
             tokio::spawn(async move { binding.release(&service).await });
@@ -347,5 +364,5 @@ fn respond(reply: Reply) -> Response {
 }
 
 fn answer_no(no: &No) -> Response {
-    respond(service::reply(Err(no.clone()), None))
+    respond(service::reply(Err(no.clone())))
 }

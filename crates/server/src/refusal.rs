@@ -82,7 +82,7 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 .collect();
             let mut no = No::new(Word::Deadlock, format!("Waiting would never end: {}.", told.join(", ")));
             no.body.cycle = steps;
-            no.hint("release what you hold first (lockkeeper lock release KEY), or ask for all keys in one call")
+            no.hint("release what you hold first, or ask for all keys in one call")
         }
         Refusal::RequestMismatch => {
             No::new(Word::RequestMismatch, "This request_id was used before with another body; nothing was changed.")
@@ -109,7 +109,14 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 wanted: lock.target.clone(),
                 with: Blocker::Held(lock.clone()),
             })];
-            no.hint(format!("lockkeeper lock acquire {} --wait 30s", lock.target))
+            no.hint("acquire it with a wait to stand in the queue")
+        }
+        Refusal::NotInRoom { room } => {
+            let more = room.until.since(viewer.now.time);
+            No::new(
+                Word::NotOwner,
+                format!("{} is in the room of {} for {more} more; only they may leave it.", room.agent, room.key),
+            )
         }
         Refusal::NotFound { what } => not_found(what),
         Refusal::RateLimited { limit, window, retry_after } => {
@@ -139,20 +146,16 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
 
 fn not_found(what: &NotFound) -> No {
     match what {
-        NotFound::Lock(id) => No::new(Word::NotFound, format!("There is no lock {id}.")).hint("lockkeeper lock list"),
+        NotFound::Lock(id) => No::new(Word::NotFound, format!("There is no lock {id}.")),
         NotFound::Key(key, span) => {
             let named = match span {
                 Some(span) if !span.is_whole() => format!("{key}:{span}"),
                 Some(_) | None => key.to_string(),
             };
-            No::new(Word::NotFound, format!("Nobody holds {named}.")).hint("lockkeeper lock list")
+            No::new(Word::NotFound, format!("Nobody holds {named}."))
         }
-        NotFound::Session(session) => {
-            No::new(Word::NotFound, format!("There is no session {session}.")).hint("lockkeeper session list")
-        }
-        NotFound::Room(key) => {
-            No::new(Word::NotFound, format!("Nobody is in the room of {key}.")).hint("lockkeeper room list")
-        }
+        NotFound::Session(session) => No::new(Word::NotFound, format!("There is no session {session}.")),
+        NotFound::Room(key) => No::new(Word::NotFound, format!("Nobody is in the room of {key}.")),
     }
 }
 
@@ -196,7 +199,9 @@ fn busy_message(busy: &Busy, viewer: Viewer) -> String {
     }
     if !busy.free.is_empty() {
         let free: Vec<String> = busy.free.iter().map(ToString::to_string).collect();
-        said.push(format!("Free: lines {}.", free.join(" and ")));
+        let word =
+            if busy.free.len() == 1 && busy.free[0].last() == Some(busy.free[0].start()) { "line" } else { "lines" };
+        said.push(format!("Free: {word} {}.", free.join(" and ")));
     }
     said.join(" ")
 }
@@ -225,7 +230,7 @@ pub(crate) fn conflict_sentence(conflict: &lockkeeper_core::outcome::Conflict, v
         Blocker::Waiting { waiter, target } => {
             let since = viewer.now.time.since(waiter.queued);
             format!(
-                "{} {} wanted by {}{}, who has waited for {since} and comes first.",
+                "{} {} wanted by {}{}, who has waited for {since} and comes earlier.",
                 lines(target),
                 verb(target, wanted),
                 waiter.asked.agent,
@@ -254,11 +259,12 @@ fn quoted(intention: &str) -> String {
     if intention.is_empty() { String::new() } else { format!(", \"{intention}\",") }
 }
 
+/// What to do, for whoever reads it: the command line says it as a command.
 fn busy_hint(busy: &Busy) -> Option<String> {
     let wanted = &busy.conflicts.first()?.wanted;
-    let wait = format!("lockkeeper lock acquire '{wanted}' --wait 30s");
+    let wait = "ask again with a wait to stand in the queue";
     Some(match busy.free.first() {
-        Some(free) => format!("lockkeeper lock acquire '{}:{free}', or stand in the queue: {wait}", wanted.key),
-        None => wait,
+        Some(free) => format!("take {}:{free}, or {wait}", wanted.key),
+        None => wait.to_owned(),
     })
 }

@@ -1,7 +1,8 @@
 //! Runs a service: listens, hands each connection to its door, and stops cleanly.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,10 @@ use crate::service::Service;
 
 /// Connections that are open at once on each door; beyond that, newcomers wait.
 const CONNECTIONS_MAX: usize = 4096;
+/// File descriptors that are kept for ledgers and the like.
+const DESCRIPTORS_KEPT: usize = 64;
+/// How often a connection is asked whether anybody is still there.
+const HANG_UP_LOOK: Duration = Duration::from_millis(500);
 /// How long a client may take to send its headers.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
 const HEADERS_MAX: usize = 64;
@@ -36,12 +41,15 @@ pub struct Doors {
 
 /// Opens the private socket: nobody but its owner may connect. A socket that nobody listens on is replaced.
 pub async fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
-    if path.exists() {
+    if path.symlink_metadata().is_ok() {
         if tokio::net::UnixStream::connect(path).await.is_ok() {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::AddrInUse,
                 format!("another service listens on {}", path.display()),
             ));
+        }
+        if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+            return Err(std::io::Error::other(format!("{} is there and is no socket", path.display())));
         }
         std::fs::remove_file(path)?;
     }
@@ -77,8 +85,18 @@ pub async fn run(service: Arc<Service>, doors: Doors) {
     service.close().await;
 }
 
+/// Half of the descriptors that there may be, for each door: strangers on TCP can't take those of the local user.
+fn connections_max() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let free = usize::try_from(current).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
+    (free / 4).clamp(8, CONNECTIONS_MAX)
+}
+
 async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: TaskTracker) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max()));
     let own = rustix::process::geteuid().as_raw();
     loop {
         let place = places.clone().acquire_owned().await.expect("never closed");
@@ -107,7 +125,7 @@ async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: Ta
 }
 
 async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum::Router, tracker: TaskTracker) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max()));
     loop {
         let place = places.clone().acquire_owned().await.expect("never closed");
         let accepted = tokio::select! {
@@ -122,6 +140,9 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum:
             }
         };
         let _ = stream.set_nodelay(true);
+        // Whoever does not read what it asked for is let go by the system.
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, 30_000);
+        let Ok(watched) = stream.as_fd().try_clone_to_owned() else { continue };
         let (router, stopping) = (router.clone(), service.stopping().clone());
         tracker.spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new()
@@ -137,12 +158,27 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum:
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
+                // A wait whose client is gone is given up, also when more was sent behind the question.
+                () = hung_up(&watched) => Ok(()),
             };
             if let Err(error) = ended {
                 tracing::debug!(%error, "an HTTP connection ended");
             }
             drop(place);
         });
+    }
+}
+
+/// Ends when the other side has closed.
+async fn hung_up(stream: &OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    loop {
+        tokio::time::sleep(HANG_UP_LOOK).await;
+        let mut asked = [PollFd::new(stream, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0) {
+            return;
+        }
     }
 }
 

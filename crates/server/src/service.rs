@@ -4,7 +4,8 @@ mod about;
 mod locks;
 mod sessions;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::http::Uri;
@@ -26,6 +27,7 @@ use lockkeeper_wire::word::Word;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::door;
 use crate::refusal::{self, No};
@@ -72,6 +74,8 @@ pub struct Reply {
     pub retry_after: Option<u64>,
     /// What the request got that it did not have before.
     pub(crate) granted: Option<Acquired>,
+    /// What the request gave back.
+    pub(crate) released: Vec<LockId>,
 }
 
 /// Locks that a session got with one request.
@@ -104,6 +108,8 @@ pub struct Service {
     started: Instant,
     started_at: jiff::Timestamp,
     pub(crate) stopping: CancellationToken,
+    /// Who holds locks over HTTP, by the name they give themselves.
+    pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
 }
 
 /// Fields of the audit line that a handler learns on its way.
@@ -116,6 +122,7 @@ struct Noted {
     agent: Option<AgentName>,
     request: Option<String>,
     granted: Option<Acquired>,
+    released: Vec<LockId>,
 }
 
 impl Noted {
@@ -136,8 +143,9 @@ impl Service {
         metrics: Arc<Metrics>,
         about: About,
     ) -> Service {
+        let stopping = CancellationToken::new();
         Service {
-            spaces: Spaces::new(engine.clone(), settings.clone(), metrics.clone()),
+            spaces: Spaces::new(engine.clone(), settings.clone(), metrics.clone(), stopping.clone()),
             engine,
             default_space,
             settings,
@@ -146,7 +154,8 @@ impl Service {
             about,
             started: Instant::now(),
             started_at: jiff::Timestamp::now(),
-            stopping: CancellationToken::new(),
+            stopping,
+            holders: Mutex::default(),
         }
     }
 
@@ -165,7 +174,16 @@ impl Service {
         let started = Instant::now();
         let mut noted = Noted::default();
         let body = match permitted(operation, caller) {
-            Ok(()) => self.dispatch(operation, input, caller, &mut noted).await,
+            Ok(()) => {
+                let trace = caller.trace.as_ref();
+                let span = tracing::debug_span!(
+                    "request",
+                    operation = operation.row().name,
+                    trace_id = trace.map(|trace| trace.trace_id.as_str()),
+                    parent_span_id = trace.map(|trace| trace.span_id.as_str()),
+                );
+                self.dispatch(operation, input, caller, &mut noted).instrument(span).await
+            }
             Err(no) => Err(no),
         };
         let name = operation.row().name;
@@ -183,10 +201,11 @@ impl Service {
                 Some(_) | None => "lock_contended",
             });
         }
-        if is_audited(operation) || body.is_err() {
+        // Strangers can't fill the log.
+        if caller.known && (is_audited(operation) || body.is_err()) {
             self.write_audit(name, outcome, &body, &noted, caller);
         }
-        reply(body, noted.granted)
+        Reply { granted: noted.granted, released: noted.released, ..reply(body) }
     }
 
     async fn dispatch(&self, operation: Operation, input: Input<'_>, caller: &Caller, noted: &mut Noted) -> Body {
@@ -197,7 +216,7 @@ impl Service {
             Operation::ForceRelease => self.force_release(parse(input)?, caller, noted).await,
             Operation::Check => self.check(parse(input)?, caller, noted).await,
             Operation::Active => self.active(parse(input)?, noted).await,
-            Operation::KeyStatus => self.key_status(parse(input)?, noted).await,
+            Operation::KeyStatus => self.key_status(parse(input)?, caller, noted).await,
             Operation::History => self.history(parse(input)?, noted).await,
             Operation::OpenSession => {
                 self.session(parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
@@ -233,6 +252,19 @@ impl Service {
             }
             NoKeeper::Failed(error) => No::new(Word::Unavailable, refusal::sentence(&error.to_string())),
         })
+    }
+
+    /// The keeper of a space that is there already: whoever only looks, and shows no credential, makes none.
+    async fn known_keeper(&self, body: &impl Asker, caller: &Caller) -> Result<Keeper, No> {
+        if caller.known {
+            return self.keeper(body).await;
+        }
+        let space = door::space(body, &self.default_space)?;
+        match self.spaces.if_open(&space).await {
+            Some(keeper) => Ok(keeper),
+            None if space == self.default_space => self.keeper(body).await,
+            None => Err(No::new(Word::Unauthorized, "To ask about that space needs a credential.")),
+        }
     }
 
     async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted) -> Result<Keeper, No> {
@@ -328,13 +360,13 @@ fn unexpected(answer: Answer, viewer: Viewer) -> No {
     }
 }
 
-pub(crate) fn reply(body: Body, granted: Option<Acquired>) -> Reply {
+pub(crate) fn reply(body: Body) -> Reply {
     match body {
-        Ok(body) => Reply { status: 200, body, retry_after: None, granted },
+        Ok(body) => Reply { status: 200, body, retry_after: None, granted: None, released: Vec::new() },
         Err(no) => {
             let retry_after = no.body.retry_after_ms.map(|ms| ms.div_ceil(1000).max(1));
             let body = serde_json::to_vec(&*no.body).expect("a refusal has a form");
-            Reply { status: no.word.status(), body, retry_after, granted: None }
+            Reply { status: no.word.status(), body, retry_after, granted: None, released: Vec::new() }
         }
     }
 }

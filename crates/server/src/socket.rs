@@ -66,10 +66,11 @@ impl Connection {
                 Some(frame) = streamed.recv() => out.extend_from_slice(&frame),
                 read = self.reader.read_buf(&mut incoming), if open.len() < OPEN_MAX => {
                     if read? == 0 {
-                        return Ok(());
+                        break;
                     }
                 }
-                () = stopping.cancelled(), if open.is_empty() => return Ok(()),
+                // Whoever waits comes back to the same place when there is a service again.
+                () = stopping.cancelled() => break,
             }
             while let Some(line) = take_line(&mut incoming)? {
                 if let Some(asked) = self.asked(&line, &mut streams, &mut out).await {
@@ -80,11 +81,22 @@ impl Connection {
             while let Some(Some(answered)) = futures_util::FutureExt::now_or_never(open.next()) {
                 self.write(answered, &mut out);
             }
-            if !out.is_empty() {
-                tokio::time::timeout(UNREAD_MAX, self.writer.write_all(&out)).await??;
-                out.clear();
-            }
+            self.flush(&mut out).await?;
         }
+        // What was answered already is bound, or told, before the connection ends.
+        while let Some(Some(answered)) = futures_util::FutureExt::now_or_never(open.next()) {
+            self.write(answered, &mut out);
+        }
+        self.flush(&mut out).await
+    }
+
+    /// Writes what is ready; a reader that leaves it unread for too long is dropped.
+    async fn flush(&mut self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        if !out.is_empty() {
+            tokio::time::timeout(UNREAD_MAX, self.writer.write_all(out)).await??;
+            out.clear();
+        }
+        Ok(())
     }
 
     /// Starts on one line. Streams are started and acknowledged here; other questions become a future.
@@ -98,14 +110,14 @@ impl Connection {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
-                self.write(Answered { id: 0, reply: service::reply(Err(no), None) }, out);
+                self.write(Answered { id: 0, reply: service::reply(Err(no)) }, out);
                 return None;
             }
         };
         let id = question.id;
         let Some(operation) = Operation::named(question.op) else {
             let no = No::new(Word::NotFound, format!("There is no operation '{}'.", shown(question.op)));
-            self.write(Answered { id, reply: service::reply(Err(no), None) }, out);
+            self.write(Answered { id, reply: service::reply(Err(no)) }, out);
             return None;
         };
         let trace = question.traceparent.and_then(TraceParent::parse);
@@ -131,7 +143,7 @@ impl Connection {
         };
         let mut events = match opened {
             Ok(events) => events,
-            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no), None) }, out),
+            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no)) }, out),
         };
         frame(id, 200, true, &acknowledged(), out);
         let frames = self.frames.clone();
@@ -143,7 +155,7 @@ impl Connection {
                 match next.and_then(|entry| service::json(&view::event(events.epoch(), &entry))) {
                     Ok(body) => frame(id, 200, true, &body, &mut line),
                     Err(no) => {
-                        let reply = service::reply(Err(no), None);
+                        let reply = service::reply(Err(no));
                         frame(id, reply.status, false, &reply.body, &mut line);
                     }
                 }
@@ -168,7 +180,7 @@ impl Connection {
         };
         let mut attached = match opened {
             Ok(attached) => attached,
-            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no), None) }, out),
+            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no)) }, out),
         };
         self.bindings.push(attached.binding());
         frame(id, 200, true, &acknowledged(), out);
@@ -188,6 +200,9 @@ impl Connection {
 
     fn write(&mut self, answered: Answered, out: &mut Vec<u8>) {
         let Answered { id, reply } = answered;
+        for binding in &mut self.bindings {
+            binding.remove(&reply.released);
+        }
         if let Some(Acquired { space, actor, locks }) = &reply.granted {
             let same = |binding: &&mut Binding| binding.actor.session == actor.session && binding.space() == space;
             if let Some(binding) = self.bindings.iter_mut().find(same) {

@@ -9,6 +9,7 @@ use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use tokio::sync::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
 
 /// Spaces that one service keeps at the same time.
 pub(crate) const SPACES_MAX: usize = 1024;
@@ -18,6 +19,7 @@ pub(crate) struct Spaces {
     engine: Arc<dyn Engine>,
     settings: Settings,
     metrics: Arc<Metrics>,
+    stopping: CancellationToken,
     open: RwLock<HashMap<Space, Keeper>>,
     /// Held while one is opened, so that no two keepers of this service write one ledger.
     opening: Mutex<()>,
@@ -30,8 +32,13 @@ pub(crate) enum NoKeeper {
 }
 
 impl Spaces {
-    pub(crate) fn new(engine: Arc<dyn Engine>, settings: Settings, metrics: Arc<Metrics>) -> Spaces {
-        Spaces { engine, settings, metrics, open: RwLock::default(), opening: Mutex::default() }
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        settings: Settings,
+        metrics: Arc<Metrics>,
+        stopping: CancellationToken,
+    ) -> Spaces {
+        Spaces { engine, settings, metrics, stopping, open: RwLock::default(), opening: Mutex::default() }
     }
 
     pub(crate) async fn keeper(&self, space: &Space) -> Result<Keeper, NoKeeper> {
@@ -46,10 +53,16 @@ impl Spaces {
             return Err(NoKeeper::TooMany);
         }
         let ledger = self.engine.open(space).await.map_err(NoKeeper::Failed)?;
-        let keeper = Keeper::open(space.clone(), ledger, &self.settings, self.metrics.clone());
+        let (metrics, stopping) = (self.metrics.clone(), self.stopping.clone());
+        let keeper = Keeper::open(space.clone(), ledger, &self.settings, metrics, stopping);
         let keeper = keeper.await.map_err(NoKeeper::Failed)?;
         self.open.write().await.insert(space.clone(), keeper.clone());
         Ok(keeper)
+    }
+
+    /// The keeper of a space that is open already.
+    pub(crate) async fn if_open(&self, space: &Space) -> Option<Keeper> {
+        self.open.read().await.get(space).cloned()
     }
 
     /// Lets go of every keeper; each ends when the last question to it is answered.

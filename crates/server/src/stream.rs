@@ -1,6 +1,7 @@
 //! Streams: what happens, as it happens; and what happens to the locks that a connection holds.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use lockkeeper_core::command::{Actor, Command, Which};
@@ -11,6 +12,7 @@ use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
 use crate::door;
 use crate::refusal::No;
@@ -29,7 +31,7 @@ pub(crate) struct Events {
     seen: u64,
     live: Receiver<Arc<Entry>>,
     /// Read from the history, not yet handed out.
-    page: std::collections::VecDeque<Arc<Entry>>,
+    page: VecDeque<Arc<Entry>>,
     /// The history has more than the page.
     behind: bool,
 }
@@ -52,7 +54,7 @@ impl Events {
                 None => return Err(No::new(Word::InvalidRequest, "That is no id of an event.")),
             },
         };
-        Ok(Events { keeper, seen, live, page: std::collections::VecDeque::new(), behind: seen < made })
+        Ok(Events { keeper, seen, live, page: VecDeque::new(), behind: seen < made })
     }
 
     /// Asked each time: a ledger that was empty gets its name with its first entry.
@@ -87,9 +89,7 @@ impl Events {
         let seen = self.seen;
         let read = self.keeper.read(move |state, _| {
             let history = state.history();
-            let page = history
-                .after(seen)
-                .map(|entries| entries.take(PAGE).cloned().collect::<std::collections::VecDeque<_>>());
+            let page = history.after(seen).map(|entries| entries.take(PAGE).cloned().collect::<VecDeque<_>>());
             (page, history.made())
         });
         let (page, made) = read.await?;
@@ -116,6 +116,7 @@ pub(crate) struct Attached {
     pub(crate) actor: Actor,
     locks: Vec<LockId>,
     live: Receiver<Arc<Entry>>,
+    holder: Option<String>,
 }
 
 impl Attached {
@@ -126,12 +127,26 @@ impl Attached {
         let locks = ids.map(|id| LockId::parse(id).ok_or_else(|| No::new(Word::InvalidRequest, "That is no lock_id.")));
         let locks = locks.collect::<Result<Vec<_>, _>>()?;
         let live = keeper.entries();
-        Ok(Attached { keeper, actor, locks, live })
+        Ok(Attached { keeper, actor, locks, live, holder: body.holder.clone() })
     }
 
     /// The locks that are bound from the start.
     pub(crate) fn binding(&self) -> Binding {
         Binding { keeper: self.keeper.clone(), actor: self.actor.clone(), locks: self.locks.clone() }
+    }
+
+    /// Takes the place of an earlier connection of the same holder, which then ends and releases nothing.
+    pub(crate) fn supersede(&self, service: &Service) -> CancellationToken {
+        let token = CancellationToken::new();
+        if let Some(holder) = &self.holder {
+            let name = (self.keeper.space().clone(), self.actor.session.clone(), holder.chars().take(64).collect());
+            let mut holders = service.holders.lock().unwrap_or_else(PoisonError::into_inner);
+            holders.retain(|_, earlier| !earlier.is_cancelled());
+            if let Some(earlier) = holders.insert(name, token.clone()) {
+                earlier.cancel();
+            }
+        }
+        token
     }
 
     /// The next loss of one of the session's locks.
@@ -164,6 +179,12 @@ impl Binding {
 
     pub(crate) fn add(&mut self, locks: &[LockId]) {
         self.locks.extend(locks);
+    }
+
+    pub(crate) fn remove(&mut self, locks: &[LockId]) {
+        if !locks.is_empty() {
+            self.locks.retain(|bound| !locks.contains(bound));
+        }
     }
 
     /// The connection is gone: what it held goes too. What is already gone is no mistake.

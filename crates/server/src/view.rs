@@ -22,7 +22,8 @@ pub(crate) struct Viewer {
 /// A wall-clock time as RFC 3339, in milliseconds.
 pub(crate) fn wall_time(micros: u64) -> String {
     let millis = i64::try_from(micros / 1000).unwrap_or(i64::MAX);
-    Timestamp::from_millisecond(millis).map_or_else(|_| String::new(), |time| time.to_string())
+    // Always three digits, so that the text sorts like the time.
+    Timestamp::from_millisecond(millis).map_or_else(|_| String::new(), |time| format!("{time:.3}"))
 }
 
 /// The lines of a span as the wire has them: none for a whole file.
@@ -84,6 +85,7 @@ impl Viewer {
                 expires_at: None,
                 expires_in_ms: None,
                 wanted: wanted.to_string(),
+                message: crate::refusal::conflict_sentence(conflict, self),
             }
         };
         match &conflict.with {

@@ -48,6 +48,9 @@ pub struct Changed {
     /// `acquired`, `refreshed`, `released`, `renewed` or `force_released`.
     pub action: String,
     pub locks: Vec<LockView>,
+    /// What the session lost and has neither given back nor got back.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub lost: Vec<String>,
     /// Of a set, the ids of what the session held already.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refreshed: Vec<String>,
@@ -125,6 +128,8 @@ pub struct ConflictView {
     pub expires_in_ms: Option<u64>,
     /// What was wanted and met it.
     pub wanted: String,
+    /// The same as a sentence.
+    pub message: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

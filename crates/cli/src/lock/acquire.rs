@@ -27,7 +27,7 @@ Examples:
 pub(crate) struct Acquire {
     #[command(flatten)]
     wanting: Wanting,
-    /// Keep it alive until this command is interrupted or its input ends, then release it.
+    /// Keep it alive until this command is interrupted, or its terminal or pipe ends; then release it.
     #[arg(long)]
     hold: bool,
 }
@@ -115,17 +115,19 @@ impl Acquire {
         if !self.hold {
             let patience = Wanting::patience(&request);
             let _waiting = context.says_it_waits(patience);
-            let answer: Value = client.call_within(Operation::Acquire, &identity.sign(request), patience)?;
+            let asked = client.call_within(Operation::Acquire, &identity.sign(request), patience);
+            let answer: Value = asked.map_err(|error| Failure::taken(error, &self.wanting.keys))?;
             told(context, &answer)?;
             return Ok(());
         }
         let holding = Holding::start(client, identity)?;
         let waiting = context.says_it_waits(Wanting::patience(&request));
-        let answer = holding.take(request)?;
+        let answer = holding.take(request).map_err(|error| Failure::taken(error, &self.wanting.keys))?;
         drop(waiting);
         told(context, &answer)?;
         if !context.global.json {
-            note!("Holding. Ctrl-C or the end of the input releases.");
+            let or = if crate::run::watches_input() { " or the end of the input" } else { "" };
+            note!("Holding. Ctrl-C{or} releases.");
         }
         match crate::run::until_interrupted_or_lost(&holding)? {
             None => {

@@ -47,8 +47,7 @@ impl Check {
         } else {
             say!("{}", checked.message);
             for more in checked.conflicts.iter().skip(1) {
-                let target = output::target(&more.file_path, more.start_line, more.end_line);
-                say!("{target} is {} by {} ({})", more.kind, more.owner, more.intention);
+                say!("{}", more.message);
             }
         }
         if checked.free { Ok(()) } else { Err(Failure::Silent(5)) }

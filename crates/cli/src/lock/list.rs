@@ -35,7 +35,7 @@ impl List {
             return Ok(());
         }
         if list.locks.is_empty() {
-            say!("Nothing is locked.");
+            say!("{}", if self.key.is_some() { "Nothing of that is locked." } else { "Nothing is locked." });
         } else if self.verbose {
             output::table(
                 ["ID", "File", "Lines", "Intention", "Owner", "Session", "Mode", "Token", "Expires in"],

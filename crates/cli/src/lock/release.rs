@@ -50,8 +50,19 @@ impl Release {
             });
         }
         let (client, identity) = (context.client()?, context.identity()?);
+        let mut failed: Option<Failure> = None;
         for request in requests {
-            let answer: Changed = client.call(Operation::Release, &identity.sign(request))?;
+            let answer: Changed = match client.call(Operation::Release, &identity.sign(request)) {
+                Ok(answer) => answer,
+                // The others are released all the same.
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    let code = failure.exit_code();
+                    let _ = failure.report(context);
+                    failed = Some(failed.unwrap_or(Failure::Silent(code)));
+                    continue;
+                }
+            };
             if context.global.json {
                 output::json(&answer);
             } else if answer.locks.is_empty() {
@@ -60,6 +71,6 @@ impl Release {
                 answer.locks.iter().for_each(|released| say!("Released {}", lock::described(released)));
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 }

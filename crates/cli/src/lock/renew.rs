@@ -5,6 +5,7 @@ use lockkeeper_wire::answer::Changed;
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::RenewRequest;
+use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -46,13 +47,25 @@ impl Renew {
         let answer: Changed = context.ask(Operation::Renew, request)?;
         if context.global.json {
             output::json(&answer);
-        } else if answer.locks.is_empty() {
+        } else if answer.locks.is_empty() && answer.lost.is_empty() {
             say!("Nothing to renew");
         } else {
             for renewed in &answer.locks {
                 say!("Renewed {} for {}", lock::described(renewed), output::millis(renewed.expires_in_ms));
             }
         }
-        Ok(())
+        if answer.lost.is_empty() {
+            return Ok(());
+        }
+        if context.global.json {
+            return Err(Failure::Silent(Word::LockLost.exit_code()));
+        }
+        Err(Failure::Question {
+            word: Word::LockLost,
+            message: format!("{} was lost and is not yours any more.", answer.lost.join(", ")),
+            hint: Some(
+                "lockkeeper session restore asks for it again; lockkeeper lock release accepts the loss".to_owned(),
+            ),
+        })
     }
 }

@@ -66,6 +66,42 @@ fn a_waiter_whose_http_connection_closes_leaves_the_queue() {
 }
 
 #[test]
+fn a_wait_with_more_behind_it_is_given_up_too_when_its_client_goes() {
+    use std::io::Write;
+    let house = House::new();
+    let serving = house.serve(&[]);
+    house.say("a", &["lock", "acquire", "x"]);
+    let body = r#"{"file_path":"x","agent_id":"b","wait_ms":600000}"#;
+    let asked = format!(
+        "POST /locks/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        serving.credential,
+        body.len()
+    );
+    let mut stream = std::net::TcpStream::connect(serving.url.strip_prefix("http://").unwrap()).unwrap();
+    stream.write_all(asked.as_bytes()).unwrap();
+    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
+    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    drop(stream);
+    wait_for("the empty queue", || (waiters() == 0).then_some(()));
+}
+
+#[test]
+fn stopping_is_quick_and_whoever_waits_comes_back() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);
+    let waiting = house.start("b", &["--json", "lock", "acquire", "x", "--wait", "60s"]);
+    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
+    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    let began = std::time::Instant::now();
+    assert_eq!(house.say("x", &["stop"]).code, 0);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    assert_eq!(house.say("a", &["lock", "release", "x"]).code, 0);
+    assert_eq!(finish(waiting).code, 0);
+}
+
+#[test]
 fn stopping_releases_nothing() {
     let house = House::new();
     house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);

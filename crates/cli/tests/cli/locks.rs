@@ -208,11 +208,93 @@ fn settings_come_from_the_repository_and_mistakes_are_named() {
     assert_eq!(house.json("a", &["status"])["space"], "team");
     for (text, part) in [
         ("default_ttl = 1", "default_ttl"),
-        ("listen = \"0.0.0.0:1\"", "can't open ports"),
+        ("listen = \"0.0.0.0:1\"", "setting of the user"),
         ("nonsense", "lockkeeper.toml"),
     ] {
         std::fs::write(&file, text).unwrap();
         let said = house.say("a", &["lock", "list"]);
         assert!(said.code != 0 && said.err.contains(part), "{text}: {said:?}");
     }
+}
+
+#[test]
+fn a_cloned_repository_cannot_say_where_locks_live_or_who_gets_the_credential() {
+    let house = House::new();
+    let file = house.repository().join("lockkeeper.toml");
+    for text in
+        ["url = \"http://127.0.0.1:1\"", "engine = \"memory:\"", "durability = \"interval\"", "[quota]\nlimit = 1"]
+    {
+        std::fs::write(&file, text).unwrap();
+        let said = house.say("a", &["lock", "list"]);
+        assert!(said.code == 2 && said.err.contains("setting of the user"), "{text}: {said:?}");
+    }
+    assert_eq!(house.say("a", &["stop"]).code, 0, "a broken file keeps no service running");
+}
+
+#[test]
+fn a_hint_can_be_pasted_in_any_folder() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "src/auth.rs:10-50"]);
+    let mut command = house.command("b", &["lock", "acquire", "auth.rs:20-30", "-m", "it's"]);
+    let said = crate::house::said(command.current_dir(house.repository().join("src")).output().unwrap());
+    let hints: Vec<&str> = said.err.lines().filter_map(|line| line.strip_prefix("Hint: lockkeeper ")).collect();
+    assert_eq!(
+        hints,
+        [r"lock acquire auth.rs:51-61 -m 'it'\''s'", r"lock acquire auth.rs:20-30 -m 'it'\''s' --wait 30s"]
+    );
+    let pasted = std::process::Command::new("sh")
+        .args(["-c", &format!("{} {}", crate::house::PROGRAM, hints[0])])
+        .current_dir(house.repository().join("src"))
+        .env("LOCKKEEPER_HOME", house.home())
+        .env("SESSION_ID", "b")
+        .output()
+        .unwrap();
+    assert!(pasted.status.success(), "{pasted:?}");
+    assert_eq!(house.held(), ["a src/auth.rs", "b src/auth.rs"]);
+}
+
+#[test]
+fn a_heartbeat_tells_of_what_was_lost() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x", "--ttl", "1s"]);
+    std::thread::sleep(Duration::from_millis(1200));
+    let said = house.say("a", &["lock", "renew"]);
+    assert_eq!((said.code, said.err.contains("lock_lost: x")), (4, true), "{said:?}");
+}
+
+#[test]
+fn one_bad_key_does_not_keep_the_others_from_being_released() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x", "y"]);
+    let said = house.say("a", &["lock", "release", "x", "never", "y"]);
+    assert_eq!((said.code, said.err.contains("Nobody holds never")), (4, true), "{said:?}");
+    assert!(house.held().is_empty());
+}
+
+#[test]
+fn check_says_yours_only_of_what_is() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x:1-10"]);
+    assert_eq!(house.say("a", &["lock", "check", "x:2-5"]).out, "Yours.\n");
+    assert_eq!(house.say("a", &["lock", "check", "x"]).out, "Free; you hold x:1-10.\n");
+    assert_eq!(house.say("a", &["lock", "check", "x:2-5", "y"]).out, "Free; you hold x:1-10.\n");
+    assert_eq!(house.say("b", &["lock", "check", "y"]).out, "Free.\n");
+}
+
+#[test]
+fn a_file_of_another_worktree_is_the_same_file() {
+    let house = House::new();
+    let repository = house.repository();
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+        let done = std::process::Command::new("git").args(identity).args(arguments).current_dir(&repository).output();
+        assert!(done.as_ref().expect("git runs").status.success(), "{done:?}");
+    };
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "first"]);
+    let worktree = house.path().join("worktree");
+    git(&["worktree", "add", "-q", worktree.to_str().unwrap()]);
+    house.say("a", &["lock", "acquire", "src/auth.rs"]);
+    let there = worktree.join("src/auth.rs").display().to_string();
+    assert_eq!(house.say("b", &["lock", "acquire", &there]).code, 5);
 }

@@ -88,6 +88,33 @@ fn p3_a_paused_holder_finds_out_that_it_lost_the_lock() {
 }
 
 #[test]
+fn p3_a_holder_says_so_in_time_when_the_service_hangs() {
+    let house = House::new();
+    let child = house.start("a", &["run", "x", "--ttl", "2s", "--", "sleep", "984"]);
+    wait_for("the lock", || is_held(&house));
+    let service = house.service_pid();
+    let began = Instant::now();
+    crate::house::kill(service, "STOP");
+    let said = finish(child);
+    let took = began.elapsed();
+    crate::house::kill(service, "CONT");
+    assert_eq!((said.code, said.err.contains("lock_lost")), (4, true), "{said:?}");
+    // Its deadline is at most 2 s away; ending the command takes a moment more.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_ended_with_it() {
+    let house = House::new();
+    let child = house.start("a", &["run", "x", "--", "sh", "-c", "setsid sleep 983 & sleep 982"]);
+    wait_for("the lock", || is_held(&house));
+    wait_for("the daemon", || is_running("sleep\0983").then_some(()));
+    house.say("op", &["lock", "force-release", "x", "-m", "stuck"]);
+    assert_eq!(finish(child).code, 4);
+    assert!(!is_running("sleep\0983"));
+}
+
+#[test]
 fn a_held_lock_lives_until_its_input_ends() {
     let house = House::new();
     let mut command = house.command("a", &["lock", "acquire", "x", "--ttl", "1s", "--hold"]);

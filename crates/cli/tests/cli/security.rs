@@ -69,6 +69,46 @@ fn a_page_of_another_origin_can_neither_read_nor_change() {
 }
 
 #[test]
+fn a_stranger_makes_no_space_and_sees_one_key_at_a_time() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    house.say("a", &["lock", "acquire", "x", "-m", "why"]);
+    let (code, told) = serving.curl_bare("/locks/status/x", &[]);
+    assert_eq!((code, told.contains("\"locked_by\":\"a\"")), (200, true), "{told}");
+    assert!(!told.contains("fencing_token") && !told.contains("session_id"), "{told}");
+    assert_eq!(serving.curl_bare("/locks/status/**", &[]).0, 401);
+    let spaces = || std::fs::read_dir(house.home().join("ledgers")).unwrap().count();
+    let before = spaces();
+    assert_eq!(serving.curl_bare("/locks/status/x?space=junk", &[]).0, 401);
+    assert_eq!(spaces(), before);
+    assert_eq!(serving.curl_bare("/locks/status/x", &["-H", "Sec-Fetch-Site: cross-site"]).0, 403);
+    let log = || std::fs::metadata(house.home().join("audit.jsonl")).unwrap().len();
+    let before = log();
+    (0..5).for_each(|_| assert_eq!(serving.curl_bare("/locks/status/..", &["--path-as-is"]).0, 422));
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(log(), before, "strangers do not fill the audit log");
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_not_replaced() {
+    let house = House::new();
+    let precious = house.path().join("precious.txt");
+    std::fs::write(&precious, "text").unwrap();
+    let said = house.say("a", &["serve", "--listen", "none", "--socket", precious.to_str().unwrap()]);
+    assert_ne!(said.code, 0);
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "text");
+}
+
+#[test]
+fn a_home_that_is_open_to_others_is_not_used() {
+    let house = House::new();
+    std::fs::create_dir(house.home()).unwrap();
+    std::fs::set_permissions(house.home(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let said = house.say("a", &["lock", "list"]);
+    assert_eq!((said.code, said.err.contains("chmod go-rwx")), (3, true), "{said:?}");
+}
+
+#[test]
 fn a_bound_credential_speaks_for_its_agent_only() {
     let house = House::new();
     let secret = house.path().join("claude-secret");

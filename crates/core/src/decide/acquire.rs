@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
-use crate::event::{Enqueued, Event, Grant, NewLock};
+use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, KeyKind, Target};
 use crate::limits::{
     CONFLICTS_SHOWN_MAX, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
-use crate::outcome::{Blocker, Busy, BusyReason, Conflict, GrantAction, Limit, Outcome, Refusal};
+use crate::outcome::{Blocker, Busy, BusyReason, Conflict, Limit, Outcome, Refusal};
 use crate::session::SessionId;
 use crate::span::Span;
 use crate::state::State;
@@ -32,8 +32,8 @@ impl Deciding<'_> {
             return Err(exceeded(Limit::Set));
         }
         self.own_session(&acquire.actor)?;
-        if let Some(answer) = self.answered_before(session, acquire.request.as_ref())? {
-            return Ok(Outcome::Told(answer));
+        if let Some(replayed) = self.answered_before(session, acquire.request.as_ref())? {
+            return Ok(replayed);
         }
         if let Some(waiter) = self.same_request_in_queue(acquire)? {
             return Ok(Outcome::Queued(waiter));
@@ -52,7 +52,9 @@ impl Deciding<'_> {
         }
         self.within_quota(session)?;
         let next = WaiterId(self.state.counters.waiters_made + 1);
-        let rank = Rank::new(self.now(), acquire.priority, next);
+        // Whoever waits already overtakes nobody: what it would take may be what it waits for.
+        let waits = self.state.entry(session).is_some_and(|entry| !entry.waiters.is_empty());
+        let rank = if waits { Rank::LAST } else { Rank::new(self.now(), acquire.priority, next) };
         if !self.state.is_blocked(session, &parts.new, rank) {
             return Ok(self.grant(acquire, None, parts));
         }
@@ -80,20 +82,23 @@ impl Deciding<'_> {
     }
 
     /// Builds the event; whether it may be was decided above.
-    fn grant(&mut self, acquire: &Acquire, waiter: Option<WaiterId>, parts: Parts) -> Outcome {
+    fn grant(&mut self, acquire: &Acquire, asked: Option<&Enqueued>, parts: Parts) -> Outcome {
         let made = self.state.counters.locks_made;
-        let salt = self.state.counters.salt;
-        let new: Vec<NewLock> = (made + 1..)
-            .zip(parts.new)
-            .map(|(count, want)| NewLock { id: LockId::of(count, salt), target: want.target, mode: want.mode })
-            .collect();
-        let action = if new.is_empty() { GrantAction::Refreshed } else { GrantAction::Acquired };
+        let salt = self.state.salt(self.now());
+        let on = |want: Want| match asked.and_then(|asked| asked.wants.iter().position(|theirs| *theirs == want)) {
+            Some(place) => On::Wanted(place as u32),
+            None => On::Target(want.target, want.mode),
+        };
+        let numbered = (made + 1..).zip(parts.new);
+        let new: Vec<NewLock> =
+            numbered.map(|(count, want)| NewLock { id: LockId::of(count, salt), on: on(want) }).collect();
+        let fresh = new.len();
         let locks = new.iter().map(|new| new.id).chain(parts.refreshed.iter().copied()).collect();
         self.record(Event::Granted(Grant {
             session: acquire.actor.session.clone(),
             agent: acquire.actor.agent.clone(),
             agent_type: acquire.actor.agent_type.clone(),
-            waiter,
+            waiter: asked.map(|asked| asked.waiter),
             new,
             replaced: parts.replaced,
             refreshed: parts.refreshed,
@@ -103,7 +108,7 @@ impl Deciding<'_> {
             request: acquire.request.clone(),
             quota_kept: self.cx.rules.quota_limit,
         }));
-        Outcome::Granted { action, locks }
+        Outcome::Granted { locks, fresh }
     }
 
     /// Grants to somebody in the queue whose turn it is.
@@ -124,7 +129,7 @@ impl Deciding<'_> {
             request: asked.request.clone(),
         };
         let parts = self.state.parts(&asked.session, &asked.wants);
-        self.grant(&acquire, Some(asked.waiter), parts);
+        self.grant(&acquire, Some(asked), parts);
     }
 
     fn enqueue(&mut self, acquire: &Acquire, waiter: WaiterId) -> Result<Outcome, Refused> {
@@ -215,17 +220,23 @@ impl State {
     ) -> ControlFlow<()> {
         self.held_against(session, &want.target, want.mode, |lock| visit(Blocker::Held(lock.clone())))?;
         self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))?;
-        if self.waiter_count() == 0 || self.covered_by_own(session, &want.target, want.mode) {
+        if self.waiter_count() == 0 {
             return ControlFlow::Continue(());
         }
-        self.waiting_for(&want.target, want.mode, |waiter| {
+        // Asked only when somebody waits for the same: it looks through the session's own locks.
+        let mut covered = None;
+        let stopped = self.waiting_for(&want.target, want.mode, |waiter| {
             if waiter.asked.session == *session || waiter.rank() >= rank {
                 return ControlFlow::Continue(());
+            }
+            if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {
+                return ControlFlow::Break(());
             }
             let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target.overlaps(&want.target));
             let target = theirs.map_or_else(|| want.target.clone(), |theirs| theirs.target.clone());
             visit(Blocker::Waiting { waiter: waiter.clone(), target })
-        })
+        });
+        if covered == Some(true) { ControlFlow::Continue(()) } else { stopped }
     }
 
     /// Describes why something can't be had now.

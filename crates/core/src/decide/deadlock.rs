@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use crate::command::{Acquire, Want};
-use crate::key::Target;
 use crate::lock::WaiterId;
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
@@ -12,6 +11,9 @@ use crate::session::{AgentName, SessionId};
 use crate::state::State;
 use crate::time::Time;
 use crate::waiter::Rank;
+
+/// How many blockers one search looks at. A circle that is hidden behind more than that ends with a wait's own end.
+const LOOKED_AT_MAX: usize = 20_000;
 
 /// Somebody who waits, or would.
 struct Waiting<'a> {
@@ -30,9 +32,7 @@ impl State {
         if !self.is_waited_for(&newcomer) {
             return None;
         }
-        let mut path = Vec::new();
-        let mut seen = HashSet::new();
-        self.leads_back(&newcomer, &newcomer, &mut seen, &mut path).then_some(path)
+        self.way_back(&newcomer)
     }
 
     /// Whether anybody could be waiting for the newcomer: who has nothing and overtakes nobody closes no cycle.
@@ -48,65 +48,82 @@ impl State {
             })
     }
 
-    /// Walks from a waiter over those it waits for, until it comes back to the newcomer's session.
-    fn leads_back(
-        &self,
-        from: &Waiting<'_>,
-        newcomer: &Waiting<'_>,
-        seen: &mut HashSet<SessionId>,
-        path: &mut Vec<CycleStep>,
-    ) -> bool {
-        for (blocker, wanted) in self.waits_for(from, newcomer) {
-            path.push(CycleStep { session: from.session.clone(), agent: from.agent.clone(), wanted });
+    /// Walks from the newcomer over those it waits for, nearest first, until it comes back to the newcomer's session.
+    fn way_back(&self, newcomer: &Waiting<'_>) -> Option<Vec<CycleStep>> {
+        let mut search = Search { newcomer, steps: Vec::new(), seen: HashSet::new(), looked_at: 0 };
+        self.waits_for(newcomer, None, &mut search);
+        let mut next = 0;
+        while let Some((step, _)) = search.steps.get(next) {
+            let blocker = step.blocker.clone();
             if blocker == *newcomer.session {
-                return true;
+                return Some(search.path(next));
             }
-            if seen.insert(blocker.clone()) {
-                let waiters = self.entry(&blocker).into_iter().flat_map(|entry| entry.waiters.iter());
-                for waiter in waiters.filter_map(|id| self.waiter(*id)) {
-                    let next = Waiting {
-                        session: &waiter.asked.session,
-                        agent: &waiter.asked.agent,
-                        wants: &waiter.asked.wants,
-                        rank: waiter.rank(),
-                    };
-                    if self.leads_back(&next, newcomer, seen, path) {
-                        return true;
-                    }
-                }
+            let waiters = self.entry(&blocker).into_iter().flat_map(|entry| entry.waiters.iter());
+            for waiter in waiters.filter_map(|id| self.waiter(*id)) {
+                let from = Waiting {
+                    session: &waiter.asked.session,
+                    agent: &waiter.asked.agent,
+                    wants: &waiter.asked.wants,
+                    rank: waiter.rank(),
+                };
+                self.waits_for(&from, Some(next), &mut search);
             }
-            path.pop();
+            next += 1;
         }
-        false
+        None
     }
 
-    /// The sessions that somebody waits for, each with the target it is about.
-    fn waits_for(&self, from: &Waiting<'_>, newcomer: &Waiting<'_>) -> Vec<(SessionId, Target)> {
-        let mut found: Vec<(SessionId, Target)> = Vec::new();
-        let mut add = |session: &SessionId, target: &Target| {
-            if !found.iter().any(|(known, _)| known == session) {
-                found.push((session.clone(), target.clone()));
-            }
-        };
+    /// Adds a step for each session that somebody waits for and that was not reached yet.
+    fn waits_for(&self, from: &Waiting<'_>, by: Option<usize>, search: &mut Search<'_>) {
+        let newcomer = search.newcomer;
         let new = self.parts(from.session, from.wants).new;
         for want in &new {
             let _ = self.blockers(from.session, want, from.rank, |blocker| {
                 match &blocker {
-                    Blocker::Held(_) | Blocker::Waiting { .. } => add(blocker.session(), &want.target),
+                    Blocker::Held(_) | Blocker::Waiting { .. } => search.add(from, want, blocker.session(), by),
                     // A person waits for nobody.
                     Blocker::Room(_) => {}
                 }
-                ControlFlow::Continue(())
+                search.looked_at += 1;
+                if search.looked_at < LOOKED_AT_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             // The newcomer is not in the queue yet, but would stand before those it overtakes.
             let overtakes = from.session != newcomer.session && newcomer.rank < from.rank;
-            let meets =
-                |theirs: &&Want| conflict(want, theirs) && !self.covered_by_own(from.session, &want.target, want.mode);
-            if overtakes && newcomer.wants.iter().any(|theirs| meets(&theirs)) {
-                add(newcomer.session, &want.target);
+            let covered = || self.covered_by_own(from.session, &want.target, want.mode);
+            if overtakes && newcomer.wants.iter().any(|theirs| conflict(want, theirs)) && !covered() {
+                search.add(from, want, newcomer.session, by);
             }
         }
-        found
+    }
+}
+
+/// Who was reached so far, and from where.
+struct Search<'a> {
+    newcomer: &'a Waiting<'a>,
+    steps: Vec<(CycleStep, Option<usize>)>,
+    seen: HashSet<SessionId>,
+    looked_at: usize,
+}
+
+impl Search<'_> {
+    fn add(&mut self, from: &Waiting<'_>, want: &Want, blocker: &SessionId, by: Option<usize>) {
+        if self.seen.insert(blocker.clone()) {
+            let (session, agent) = (from.session.clone(), from.agent.clone());
+            let (wanted, blocker) = (want.target.clone(), blocker.clone());
+            self.steps.push((CycleStep { session, agent, wanted, blocker }, by));
+        }
+    }
+
+    /// The steps that lead to one, the first first.
+    fn path(&self, last: usize) -> Vec<CycleStep> {
+        let mut path = Vec::new();
+        let mut at = Some(last);
+        while let Some(place) = at {
+            path.push(self.steps[place].0.clone());
+            at = self.steps[place].1;
+        }
+        path.reverse();
+        path
     }
 }
 

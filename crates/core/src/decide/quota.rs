@@ -7,9 +7,13 @@ use crate::session::SessionId;
 impl Deciding<'_> {
     pub(super) fn within_quota(&self, session: &SessionId) -> Result<(), Refused> {
         let (limit, window) = (self.cx.rules.quota_limit, self.cx.rules.quota_window);
-        let Some(entry) = self.state.entry(session).filter(|_| limit > 0) else { return Ok(()) };
+        if limit == 0 {
+            return Ok(());
+        }
         let since = self.now().minus(window);
-        let recent = entry.quota.iter().filter(|granted| **granted > since);
+        // A session that was never granted anything has refusals all the same.
+        let granted = self.state.entry(session).into_iter().flat_map(|entry| entry.quota.iter());
+        let recent = granted.filter(|granted| **granted > since);
         let used = recent.clone().count() as u64 + u64::from(self.cx.refused_lately);
         if used < u64::from(limit) {
             return Ok(());

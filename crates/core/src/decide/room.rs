@@ -32,8 +32,13 @@ impl Deciding<'_> {
 
     pub(super) fn close_room(&mut self, actor: &Actor, key: &Key) -> Result<Outcome, Refused> {
         self.own_session(actor)?;
-        if self.state.room(key).is_none() {
-            return Err(Box::new(Refusal::NotFound { what: NotFound::Room(key.clone()) }));
+        match self.state.room(key) {
+            None => return Err(Box::new(Refusal::NotFound { what: NotFound::Room(key.clone()) })),
+            // An agent must not show a person out.
+            Some(room) if room.session != actor.session => {
+                return Err(Box::new(Refusal::NotInRoom { room: room.clone() }));
+            }
+            Some(_) => {}
         }
         self.leave_room(key, Some(actor));
         Ok(Outcome::Told(Answer::RoomClosed { key: key.clone() }))

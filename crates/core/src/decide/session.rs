@@ -16,7 +16,7 @@ use crate::time::Millis;
 use crate::waiter::Rank;
 
 /// How long an idle session is kept at least, however many there are.
-const IDLE_KEPT: Millis = Millis::from_minutes(10);
+const IDLE_KEPT: Millis = Millis::from_minutes(1);
 
 impl Deciding<'_> {
     pub(super) fn open_session(&mut self, actor: &Actor) -> Result<Outcome, Refused> {
@@ -53,7 +53,7 @@ impl Deciding<'_> {
         for (target, loss) in wanted {
             let acquire = restoring(actor, &target, &loss);
             match self.acquire(&acquire) {
-                Ok(Outcome::Granted { action: _, locks }) => restored.extend(locks),
+                Ok(Outcome::Granted { locks, fresh: _ }) => restored.extend(locks),
                 Ok(_) | Err(_) => {
                     let rank = Rank::new(self.now(), PRIORITY_DEFAULT, WaiterId(u64::MAX));
                     let busy = self.state.busy(session, &acquire.wants, rank, BusyReason::Contended);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Stamp;
+use lockkeeper_core::time::{Millis, Stamp};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::disk;
@@ -73,7 +73,11 @@ impl FileLedger {
         let file = recovery.mend(&dir)?;
         let capacity = file.metadata().map_err(disk::at(&dir))?.len();
         let clock = match recovery.last {
-            Some((stamp, mark)) => Clock::resume(source, stamp.time, mark),
+            Some((stamp, mark)) => {
+                // Grants that nobody waited for may be lost with their stamps; tokens must rise beyond them.
+                let lost = if durability == Durability::Interval { LOST_TIME_MAX } else { Millis(0) };
+                Clock::resume(source, stamp.time, mark, lost)
+            }
             None => Clock::start(source),
         };
         let syncer = Syncer::start(recovery.end.revision).map_err(disk::at(&dir))?;
@@ -97,6 +101,9 @@ impl FileLedger {
         Ok(FileLedger(Arc::new(inner)))
     }
 }
+
+/// What may be lost of grants that do not wait for the disk: the interval, and a slow sync.
+const LOST_TIME_MAX: Millis = Millis::from_secs(1);
 
 impl Inner {
     fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -139,7 +146,7 @@ impl Inner {
         };
         crash_point("append-after-write");
         let strict = self.durability == Durability::Always;
-        self.syncer.written(position.revision, &tail.file, strict && !batch.frees);
+        self.syncer.written(position.revision, &tail.file, strict && batch.awaited);
         if tail.is_half_full() && !was_half_full {
             self.stock.expect_roll();
         }

@@ -98,9 +98,14 @@ impl Recovery {
         for path in &self.leftovers {
             std::fs::remove_file(path).map_err(disk::at(path))?;
         }
-        if !self.leftovers.is_empty() {
-            disk::sync_directory(dir).map_err(disk::at(dir))?;
+        // What was read may be in memory only: a process that was killed had perhaps not synced it, and from here on
+        // it counts as durable.
+        for segment in &self.segments {
+            let path = segment::path(dir, segment.number);
+            let kept = disk::private().read(true).write(true).open(&path).map_err(disk::at(&path))?;
+            kept.sync_all().map_err(disk::at(&path))?;
         }
+        disk::sync_directory(dir).map_err(disk::at(dir))?;
         Ok(file)
     }
 

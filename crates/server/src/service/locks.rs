@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use lockkeeper_core::command::{Command, Want, Which};
 use lockkeeper_core::history::Entry;
-use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::key::{Cover, Key, Target};
 use lockkeeper_core::lock::{Lock, Token};
-use lockkeeper_core::outcome::{Answer, GrantAction, Refusal};
+use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::State;
@@ -33,29 +33,33 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let acquire = door::acquire(&body, caller, self.settings.default_ttl)?;
         noted.actor(&acquire.actor);
-        let (set, actor, default_space) = (body.locks.is_some(), acquire.actor.clone(), keeper.space().clone());
-        let answer = keeper.ask(Command::Acquire(acquire)).await?;
+        let (set, actor) = (body.locks.is_some(), acquire.actor.clone());
+        let acquire = Command::Acquire(acquire);
+        // Over the socket, whoever is gone has no use for a grant.
+        let answer = if caller.local { keeper.ask_bound(acquire).await? } else { keeper.ask(acquire).await? };
         let viewer = Viewer { now: keeper.now() };
-        let Answer::Granted { action, locks } = answer else { return Err(unexpected(answer, viewer)) };
-        if action == GrantAction::Acquired {
-            let locks = locks.iter().map(|lock| lock.id).collect();
-            noted.granted = Some(Acquired { space: default_space, actor, locks });
-        }
+        let Answer::Granted { locks, fresh } = answer else { return Err(unexpected(answer, viewer)) };
+        let action = if fresh == 0 { "refreshed" } else { "acquired" };
+        let (new, had) = locks.split_at(fresh);
+        let space = keeper.space().clone();
+        noted.granted = Some(Acquired { space, actor, locks: new.iter().map(|lock| lock.id).collect() });
         let strength = keeper.strength().to_string();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
         match locks.as_slice() {
             [lock] if !set => json(&Granted {
                 success: true,
-                action: action.word().to_owned(),
+                action: action.to_owned(),
                 lock: viewer.lock(lock),
                 strength,
                 heartbeat_interval_ms: heartbeat,
             }),
             _ => json(&Changed {
                 success: true,
-                action: action.word().to_owned(),
+                action: action.to_owned(),
                 locks: viewer.locks(&locks),
+                refreshed: had.iter().map(|lock| lock.id.to_string()).collect(),
+                lost: Vec::new(),
                 file_path: None,
                 strength: Some(strength),
                 heartbeat_interval_ms: Some(heartbeat),
@@ -86,7 +90,10 @@ impl Service {
         let answer = keeper.ask(Command::Release { actor, which, token, request }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
-            Answer::Released { locks } => changed("released", viewer.locks(&locks), body.file_path),
+            Answer::Released { locks } => {
+                noted.released = locks.iter().map(|lock| lock.id).collect();
+                changed("released", viewer.locks(&locks), body.file_path)
+            }
             other => Err(unexpected(other, viewer)),
         }
     }
@@ -102,7 +109,10 @@ impl Service {
         let answer = keeper.ask(Command::Renew { actor, which, ttl, token }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
-            Answer::Renewed { locks } => changed("renewed", viewer.locks(&locks), body.file_path),
+            Answer::Renewed { locks, lost } => json(&Changed {
+                lost: lost.iter().map(ToString::to_string).collect(),
+                ..changes("renewed", viewer.locks(&locks), body.file_path)
+            }),
             other => Err(unexpected(other, viewer)),
         }
     }
@@ -146,14 +156,19 @@ impl Service {
                 if let Some(token) = token {
                     return token_checked(state, token, session.as_ref(), &wants, viewer);
                 }
-                let nobody = SessionId::parse("-").expect("a session id");
+                let nobody = SessionId::nobody();
                 let busy = state.conflicts(session.as_ref().unwrap_or(&nobody), &wants);
-                let own = session.iter().flat_map(|session| state.locks_of(session)).filter_map(|id| state.lock(id));
-                let held: Vec<_> =
-                    own.filter(|lock| wants.iter().any(|want| want.target.overlaps(&lock.target))).take(100).collect();
+                let held: Vec<_> = session.iter().flat_map(|session| own_locks(state, session, &wants)).collect();
+                let all_own = session.as_ref().is_some_and(|session| {
+                    wants.iter().all(|want| state.covered_by_own(session, &want.target, want.mode))
+                });
                 let message = match busy.conflicts.first() {
+                    None if all_own => "Yours.".to_owned(),
                     None if held.is_empty() => "Free.".to_owned(),
-                    None => "Yours.".to_owned(),
+                    None => {
+                        let held: Vec<String> = held.iter().map(|lock| lock.target.to_string()).collect();
+                        format!("Free; you hold {}.", held.join(", "))
+                    }
                     Some(first) => refusal::conflict_sentence(first, viewer),
                 };
                 Ok(Checked {
@@ -162,7 +177,7 @@ impl Service {
                     message,
                     conflicts: busy.conflicts.iter().map(|conflict| viewer.conflict(conflict)).collect(),
                     more_conflicts: busy.more,
-                    held: viewer.locks(held),
+                    held: viewer.locks(&held),
                 })
             })
             .await?
@@ -177,11 +192,8 @@ impl Service {
         let list = keeper.read(move |state, now| {
             let viewer = Viewer { now };
             let meant = |key: &Key| about.as_ref().is_none_or(|about| about.overlaps(key));
-            let mut locks: Vec<_> = state.locks().filter(|lock| meant(&lock.target.key)).collect();
-            let total = locks.len();
-            locks.sort_unstable_by(|one, other| one.target.cmp(&other.target).then(one.id.cmp(&other.id)));
-            let listed =
-                locks.into_iter().take(most).map(|lock| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) });
+            let (locks, total) = state.locks_in_order(about.as_ref(), most);
+            let listed = locks.iter().map(|lock| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) });
             let mut waiters: Vec<_> = state.waiters().filter(|_| waiting).collect();
             waiters.retain(|waiter| waiter.asked.wants.iter().any(|want| meant(&want.target.key)));
             waiters.sort_unstable_by_key(|waiter| waiter.rank());
@@ -191,9 +203,14 @@ impl Service {
         json(&list.await?)
     }
 
-    pub(super) async fn key_status(&self, body: CheckRequest, noted: &mut Noted) -> Body {
-        let keeper = self.keeper_noted(&body, noted).await?;
+    pub(super) async fn key_status(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        let keeper = self.known_keeper(&body, caller).await?;
+        noted.space = Some(keeper.space().clone());
         let key = door::key(body.file_path.as_deref())?;
+        if !caller.known && key.cover() != Cover::One {
+            return Err(No::new(Word::Unauthorized, "To ask about more than one key needs a credential."));
+        }
+        let shows_all = caller.known;
         let target = Target { key, span: Span::WHOLE };
         let status = keeper.read(move |state, now| {
             let viewer = Viewer { now };
@@ -211,6 +228,8 @@ impl Service {
                 expires_at: first.expires_at.clone(),
                 reason: first.intention.clone(),
             });
+            // Who only asks in passing learns who holds it, and nothing that could be used.
+            let locks = if shows_all { locks } else { Vec::new() };
             KeyStatus { locked: lock.is_some(), file_path: target.key.to_string(), lock, locks }
         });
         json(&status.await?)
@@ -228,6 +247,17 @@ impl Service {
         });
         json(&list.await?)
     }
+}
+
+/// The session's own locks on the keys that are asked about.
+fn own_locks(state: &State, session: &SessionId, wants: &[Want]) -> Vec<Arc<Lock>> {
+    const SHOWN_MAX: usize = 100;
+    let of = |want: &Want| {
+        let span = want.target.span;
+        let own = state.own_on_key(session, &want.target.key);
+        own.filter(|lock| lock.target.span.overlaps(span)).cloned().collect::<Vec<_>>()
+    };
+    wants.iter().flat_map(of).take(SHOWN_MAX).collect()
 }
 
 /// Whether a fencing token is that of a lock which is held now.
@@ -267,14 +297,20 @@ fn token_checked(
 }
 
 fn changed(action: &str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
-    json(&Changed {
+    json(&changes(action, locks, file_path))
+}
+
+fn changes(action: &str, locks: Vec<LockView>, file_path: Option<String>) -> Changed {
+    Changed {
         success: true,
         action: action.to_owned(),
         locks,
+        refreshed: Vec::new(),
+        lost: Vec::new(),
         file_path,
         strength: None,
         heartbeat_interval_ms: None,
-    })
+    }
 }
 
 /// What was asked for, in one line.

@@ -1,0 +1,81 @@
+//! The next command, after a refusal: the same one with a wait, or with lines that are free.
+
+use lockkeeper_wire::answer::Refused;
+
+/// Waits that are suggested, in seconds.
+const WAITS: [u64; 6] = [30, 60, 300, 900, 1800, 3600];
+
+/// Commands that can be pasted as they are: made from what was typed, so that they mean the same here.
+pub(crate) fn commands(refused: &Refused, keys: &[String]) -> Vec<String> {
+    let typed: Vec<String> = std::env::args().collect();
+    let mut found = Vec::new();
+    if let ([key], Some(free)) = (keys, refused.free.first()) {
+        let path = key.rsplit_once(':').map_or(key.as_str(), |(path, _)| path);
+        let lines = crate::output::lines(Some(free.start_line), free.end_line);
+        let other = format!("{path}:{lines}");
+        found.push(joined(typed.iter().map(|word| if word == key { other.clone() } else { word.clone() })));
+    }
+    found.push(joined(with_wait(&typed, wait_for(refused))));
+    found
+}
+
+/// The command with another wait, before whatever stands behind `--`.
+fn with_wait(typed: &[String], wait: String) -> impl Iterator<Item = String> {
+    let behind = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+    let (before, rest) = typed.split_at(behind);
+    let mut words: Vec<String> = Vec::new();
+    let mut given = before.iter();
+    while let Some(word) = given.next() {
+        if word == "--wait" {
+            given.next();
+        } else if !word.starts_with("--wait=") {
+            words.push(word.clone());
+        }
+    }
+    words.extend(["--wait".to_owned(), wait]);
+    words.extend(rest.iter().cloned());
+    words.into_iter()
+}
+
+/// Long enough for the locks that stand in the way to end by themselves.
+fn wait_for(refused: &Refused) -> String {
+    let longest =
+        refused.conflicts.iter().filter_map(|conflict| conflict.expires_in_ms).max().unwrap_or(0).div_ceil(1000);
+    let secs = WAITS.into_iter().find(|wait| *wait >= longest).unwrap_or(28_800);
+    if secs < 60 { format!("{secs}s") } else { format!("{}m", secs / 60) }
+}
+
+fn joined(words: impl Iterator<Item = String>) -> String {
+    let mut words = words.collect::<Vec<_>>();
+    if let Some(program) = words.first_mut() {
+        "lockkeeper".clone_into(program);
+    }
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it back.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_put_before_the_command_that_is_run() {
+        let typed = ["lockkeeper", "run", "a b", "--wait", "1s", "--", "make", "x"].map(str::to_owned);
+        assert_eq!(joined(with_wait(&typed, "30s".to_owned())), "lockkeeper run 'a b' --wait 30s -- make x");
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_their_quotes() {
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("$(touch x)"), "'$(touch x)'");
+        assert_eq!(quoted("src/auth.rs:1-5"), "src/auth.rs:1-5");
+    }
+}

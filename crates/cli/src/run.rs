@@ -167,10 +167,16 @@ fn family(first: Pid) -> Vec<Pid> {
             Some((id, parent_of(&stat)?))
         })
         .collect();
+    // A service that this program had to start is a child too, and not to be ended with the command.
+    let is_service = |id: i32| {
+        let words = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0).skip(1);
+        words.next() == Some(b"serve") && words.next() == Some(b"--background")
+    };
     let mut members = vec![first.as_raw_nonzero().get()];
     let mut at = 0;
     while let Some(&parent) = members.get(at) {
-        members.extend(pairs.iter().filter(|(_, of)| *of == parent).map(|(id, _)| *id));
+        members.extend(pairs.iter().filter(|(id, of)| *of == parent && !is_service(*id)).map(|(id, _)| *id));
         at += 1;
     }
     members.into_iter().filter_map(Pid::from_raw).collect()

@@ -54,9 +54,9 @@ impl Patience {
         }
     }
 
-    fn until_open(self) -> Option<Duration> {
+    fn until_open(self) -> Duration {
         match self {
-            Patience::InAll(within) | Patience::UntilOpen(within) => Some(within),
+            Patience::InAll(within) | Patience::UntilOpen(within) => within,
         }
     }
 }
@@ -130,16 +130,17 @@ impl Http {
         let row = operation.row();
         let url = format!("{}/{}", self.url, row.name);
         let fields: Value = serde_json::from_str(body.get()).map_err(|error| error.to_string())?;
+        let bearer = self.credential.as_ref().map(|credential| format!("Bearer {credential}"));
         let sent = match row.method {
             Method::Post => {
                 let mut request = self.agent.post(&url).header("Content-Type", "application/json");
-                if let Some(credential) = &self.credential {
-                    request = request.header("Authorization", &format!("Bearer {credential}"));
+                if let Some(bearer) = &bearer {
+                    request = request.header("Authorization", bearer);
                 }
                 request
                     .config()
                     .timeout_global(patience.in_all())
-                    .timeout_recv_response(patience.until_open())
+                    .timeout_recv_response(Some(patience.until_open()))
                     .build()
                     .send(body.get())
             }
@@ -156,13 +157,13 @@ impl Http {
                         other => request.query(name, other.to_string()),
                     };
                 }
-                if let Some(credential) = &self.credential {
-                    request = request.header("Authorization", &format!("Bearer {credential}"));
+                if let Some(bearer) = &bearer {
+                    request = request.header("Authorization", bearer);
                 }
                 request
                     .config()
                     .timeout_global(patience.in_all())
-                    .timeout_recv_response(patience.until_open())
+                    .timeout_recv_response(Some(patience.until_open()))
                     .build()
                     .call()
             }

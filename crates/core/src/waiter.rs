@@ -23,9 +23,6 @@ pub struct Waiter {
 pub struct Rank(Time, u64);
 
 impl Rank {
-    /// Behind everybody.
-    pub const LAST: Rank = Rank(Time(u64::MAX), u64::MAX);
-
     pub fn new(queued: Time, priority: u8, id: WaiterId) -> Rank {
         let handicap = u64::from(PRIORITY_MAX.saturating_sub(priority)) * PRIORITY_STEP.0;
         Rank(queued.plus(Millis(handicap)), id.0)

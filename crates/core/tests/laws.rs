@@ -653,7 +653,7 @@ fn check_invariants(state: &State, now: Time) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("LOCKKEEPER_DEEP").is_some() { 20_000 } else { 1000 }))]
 
     #[test]
     fn whatever_is_asked_the_promises_hold_and_replay_equals_live(story in story()) {

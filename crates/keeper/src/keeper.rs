@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::desk::{Asked, Desk, Ticket};
 use crate::metrics::Metrics;
-use crate::running::Running;
+use crate::running::{Outlets, Running};
 use crate::settings::Settings;
 
 /// Questions that may wait in the mailbox; whoever asks beyond that waits to ask.
@@ -90,7 +90,8 @@ impl Keeper {
             epoch: epoch.clone(),
             ledger: ledger.clone(),
         };
-        let running = Running::new(space, ledger, desk, settings, metrics, entries, epoch);
+        let outlets = Outlets { entries, epoch, stopping: keeper.stopping.clone() };
+        let running = Running::new(space, ledger, desk, settings, metrics, outlets);
         tokio::spawn(running.run(mails, withdrawn));
         Ok(keeper)
     }

@@ -117,7 +117,7 @@ mod tests {
     /// Ledgers that exist must stay readable: if this fails, the change needs a new version and a way to read the old.
     #[test]
     fn the_stored_form_of_events_never_changes() {
-        let hex: String = encode_events(&one_of_each()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = encode_events(&one_of_each()).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
         assert_eq!(hex, include_str!("payload.golden").trim());
         assert_eq!(decode_events(&encode_events(&one_of_each())).unwrap(), one_of_each());
     }

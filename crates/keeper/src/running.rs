@@ -12,6 +12,7 @@ use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, Durable, EngineError, Ledger, Position};
 use tokio::sync::{broadcast, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::beats::Beats;
 use crate::desk::{Asked, Desk, Ticket, Told};
@@ -33,6 +34,15 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Bytes of keys in one batch, far below what an engine takes at once.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
+/// What the loop tells besides its answers.
+pub(crate) struct Outlets {
+    /// The stream of what happens.
+    pub(crate) entries: broadcast::Sender<Arc<Entry>>,
+    pub(crate) epoch: Arc<AtomicU64>,
+    /// The service, which ends with its engine: whoever starts it anew reads what is really on the disk.
+    pub(crate) stopping: CancellationToken,
+}
+
 pub(crate) struct Running {
     space: Space,
     ledger: Arc<dyn Ledger>,
@@ -45,10 +55,9 @@ pub(crate) struct Running {
     durable: watch::Receiver<Durable>,
     durable_revision: u64,
     moved: watch::Receiver<u64>,
-    entries: broadcast::Sender<Arc<Entry>>,
+    outlets: Outlets,
     /// The number of the last entry that went out on the stream.
     published: u64,
-    epoch: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
     gauges: SpaceGauges,
     batches: BatchIds,
@@ -72,8 +81,7 @@ impl Running {
         desk: Desk,
         settings: &Settings,
         metrics: Arc<Metrics>,
-        entries: broadcast::Sender<Arc<Entry>>,
-        epoch: Arc<AtomicU64>,
+        outlets: Outlets,
     ) -> Running {
         Running {
             gauges: metrics.of_space(&space),
@@ -88,8 +96,7 @@ impl Running {
             replies: HashMap::new(),
             parked: VecDeque::new(),
             beats: Beats::new(Instant::now()),
-            entries,
-            epoch,
+            outlets,
             metrics,
             batches: BatchIds::new(),
             compacting: None,
@@ -310,7 +317,7 @@ impl Running {
             self.durable_revision = appended.position.revision;
         }
         let told = self.desk.settle(appended, asked);
-        self.epoch.store(appended.position.epoch, Ordering::Relaxed);
+        self.outlets.epoch.store(appended.position.epoch, Ordering::Relaxed);
         self.tell(told);
     }
 
@@ -422,6 +429,7 @@ impl Running {
             Durable::Failed(error) => {
                 if self.failed.is_none() {
                     tracing::error!(space = %self.space, %error, "a sync failed; stopping");
+                    self.outlets.stopping.cancel();
                 }
                 self.failed = Some(error.to_string());
             }
@@ -448,7 +456,7 @@ impl Running {
             if let Ok(entries) = history.after(self.published.min(history.made())) {
                 for entry in entries {
                     // Nobody listens: nobody minds.
-                    let _ = self.entries.send(entry.clone());
+                    let _ = self.outlets.entries.send(entry.clone());
                 }
             }
             self.published = history.made();

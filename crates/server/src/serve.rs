@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::auth::Credentials;
@@ -95,22 +96,30 @@ fn connections_max() -> usize {
     (free / 4).clamp(8, CONNECTIONS_MAX)
 }
 
+/// The next connection, when there is a place for it; `None` when the service stops.
+async fn next<S>(
+    service: &Service,
+    places: &Arc<Semaphore>,
+    accept: impl Fn(&mut Context<'_>) -> Poll<std::io::Result<S>>,
+) -> Option<(OwnedSemaphorePermit, S)> {
+    loop {
+        let place = places.clone().acquire_owned().await.expect("never closed");
+        tokio::select! {
+            accepted = std::future::poll_fn(&accept) => match accepted {
+                Ok(stream) => return Some((place, stream)),
+                Err(error) => pause_after(&error).await,
+            },
+            () = service.stopping().cancelled() => return None,
+        }
+    }
+}
+
 async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: TaskTracker) {
     let places = Arc::new(Semaphore::new(connections_max()));
     let own = rustix::process::geteuid().as_raw();
     loop {
-        let place = places.clone().acquire_owned().await.expect("never closed");
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = service.stopping().cancelled() => return,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                pause_after(&error).await;
-                continue;
-            }
-        };
+        let next = next(&service, &places, |cx| listener.poll_accept(cx)).await;
+        let Some((place, (stream, _))) = next else { return };
         // The file's mode keeps others out already; this holds where modes do not.
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
             tracing::warn!("refused a connection of another user");
@@ -127,18 +136,8 @@ async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: Ta
 async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum::Router, tracker: TaskTracker) {
     let places = Arc::new(Semaphore::new(connections_max()));
     loop {
-        let place = places.clone().acquire_owned().await.expect("never closed");
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = service.stopping().cancelled() => return,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                pause_after(&error).await;
-                continue;
-            }
-        };
+        let next = next(&service, &places, |cx| listener.poll_accept(cx)).await;
+        let Some((place, (stream, _))) = next else { return };
         let _ = stream.set_nodelay(true);
         // Whoever does not read what it asked for is let go by the system.
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, 30_000);

@@ -101,6 +101,7 @@ fn p3_a_holder_says_so_in_time_when_the_service_hangs() {
     assert_eq!((said.code, said.err.contains("lock_lost")), (4, true), "{said:?}");
     // Its deadline is at most 2 s away; ending the command takes a moment more.
     assert!(took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(house.service_pid(), service, "the service that run had started is not ended with the command");
 }
 
 #[test]

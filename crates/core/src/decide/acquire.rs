@@ -54,14 +54,15 @@ impl Deciding<'_> {
         let next = WaiterId(self.state.counters.waiters_made + 1);
         // Whoever waits already overtakes nobody: what it would take may be what it waits for.
         let waits = self.state.entry(session).is_some_and(|entry| !entry.waiters.is_empty());
-        let rank = if waits { Rank::LAST } else { Rank::new(self.now(), acquire.priority, next) };
+        let priority = if waits { 0 } else { acquire.priority };
+        let rank = Rank::new(self.now(), priority, next);
         if !self.state.is_blocked(session, &parts.new, rank) {
             return Ok(self.grant(acquire, None, parts));
         }
         if acquire.wait.0 == 0 {
             return Err(Box::new(Refusal::Busy(self.state.busy(session, &parts.new, rank, BusyReason::Contended))));
         }
-        self.enqueue(acquire, next)
+        self.enqueue(acquire, next, priority)
     }
 
     /// The same request again, from a client that came back to its place in the queue.
@@ -132,7 +133,7 @@ impl Deciding<'_> {
         self.grant(&acquire, Some(asked), parts);
     }
 
-    fn enqueue(&mut self, acquire: &Acquire, waiter: WaiterId) -> Result<Outcome, Refused> {
+    fn enqueue(&mut self, acquire: &Acquire, waiter: WaiterId, priority: u8) -> Result<Outcome, Refused> {
         if self.state.waiter_count() >= WAITERS_MAX {
             return Err(exceeded(Limit::Waiters));
         }
@@ -140,7 +141,7 @@ impl Deciding<'_> {
         if self.state.entry(session).is_some_and(|entry| entry.waiters.len() >= WAITERS_PER_SESSION_MAX) {
             return Err(exceeded(Limit::WaitersPerSession));
         }
-        if let Some(cycle) = self.state.cycle(acquire, waiter, self.now()) {
+        if let Some(cycle) = self.state.cycle(acquire, Rank::new(self.now(), priority, waiter)) {
             return Err(Box::new(Refusal::Deadlock { cycle }));
         }
         self.record(Event::Queued(Enqueued {
@@ -152,7 +153,7 @@ impl Deciding<'_> {
             intention: acquire.intention.clone(),
             ttl: acquire.ttl,
             wait: acquire.wait,
-            priority: acquire.priority,
+            priority,
             feature: acquire.feature.clone(),
             request: acquire.request.clone(),
             quota_kept: self.cx.rules.quota_limit,

@@ -4,12 +4,10 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use crate::command::{Acquire, Want};
-use crate::lock::WaiterId;
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
 use crate::session::{AgentName, SessionId};
 use crate::state::State;
-use crate::time::Time;
 use crate::waiter::Rank;
 
 /// How many blockers one search looks at. A circle that is hidden behind more than that ends with a wait's own end.
@@ -25,8 +23,7 @@ struct Waiting<'a> {
 
 impl State {
     /// The cycle of sessions that would wait for each other if this acquisition joined the queue.
-    pub(super) fn cycle(&self, acquire: &Acquire, id: WaiterId, now: Time) -> Option<Vec<CycleStep>> {
-        let rank = Rank::new(now, acquire.priority, id);
+    pub(super) fn cycle(&self, acquire: &Acquire, rank: Rank) -> Option<Vec<CycleStep>> {
         let newcomer =
             Waiting { session: &acquire.actor.session, agent: &acquire.actor.agent, wants: &acquire.wants, rank };
         if !self.is_waited_for(&newcomer) {

@@ -175,7 +175,16 @@ pub(crate) fn said(output: Output) -> Said {
     }
 }
 
-pub(crate) fn finish(child: Child) -> Said {
+/// Waits for a command's end; one that does not end is a failure, not a test that hangs.
+pub(crate) fn finish(mut child: Child) -> Said {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("a child").is_none() {
+        if Instant::now() >= give_up {
+            let _ = child.kill();
+            panic!("it did not end: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     said(child.wait_with_output().expect("it ends"))
 }
 

@@ -498,6 +498,15 @@ fn a_long_chain_of_waits_is_searched_without_harm() {
 }
 
 #[test]
+fn whoever_opens_a_room_is_answered_though_it_is_closed_at_once() {
+    let mut house = House::new();
+    let key = Key::parse("x").unwrap();
+    let opened = house.outcome(Command::OpenRoom { actor: actor("me"), key: key.clone(), busy: Millis(60_000) });
+    house.tell(Command::CloseRoom { actor: actor("me"), key });
+    assert!(matches!(house.state.answer(opened), Some(Answer::RoomClosed { .. })));
+}
+
+#[test]
 fn a_room_is_left_by_whoever_opened_it() {
     let mut house = House::new();
     let key = Key::parse("x").unwrap();

@@ -79,6 +79,13 @@ impl House {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs")
     }
 
+    /// git, in the repository.
+    pub(crate) fn git(&self, arguments: &[&str]) {
+        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+        let done = Command::new("git").args(identity).args(arguments).current_dir(self.repository()).output();
+        assert!(done.as_ref().expect("git runs").status.success(), "{done:?}");
+    }
+
     /// One question over the socket, as it stands.
     pub(crate) fn line(&self, question: &str) -> Value {
         use std::io::{BufRead, BufReader, Write};

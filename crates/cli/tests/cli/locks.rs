@@ -63,15 +63,10 @@ fn every_spelling_of_a_file_is_one_file_from_any_folder_and_worktree() {
     let mut below = house.command("b", &["lock", "acquire", "../auth.rs"]);
     assert_eq!(below.current_dir(repository.join("src/x")).status().unwrap().code(), Some(5));
 
-    let git = |arguments: &[&str]| {
-        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
-        let done = std::process::Command::new("git").args(identity).args(arguments).current_dir(&repository).output();
-        assert!(done.as_ref().expect("git runs").status.success(), "{done:?}");
-    };
-    git(&["add", "src/auth.rs"]);
-    git(&["commit", "-q", "-m", "first"]);
+    house.git(&["add", "src/auth.rs"]);
+    house.git(&["commit", "-q", "-m", "first"]);
     let worktree = house.path().join("worktree");
-    git(&["worktree", "add", "-q", worktree.to_str().unwrap()]);
+    house.git(&["worktree", "add", "-q", worktree.to_str().unwrap()]);
     let mut elsewhere = house.command("b", &["lock", "acquire", "src/auth.rs"]);
     assert_eq!(elsewhere.current_dir(&worktree).status().unwrap().code(), Some(5));
 }
@@ -284,16 +279,10 @@ fn check_says_yours_only_of_what_is() {
 #[test]
 fn a_file_of_another_worktree_is_the_same_file() {
     let house = House::new();
-    let repository = house.repository();
-    let git = |arguments: &[&str]| {
-        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
-        let done = std::process::Command::new("git").args(identity).args(arguments).current_dir(&repository).output();
-        assert!(done.as_ref().expect("git runs").status.success(), "{done:?}");
-    };
-    git(&["add", "."]);
-    git(&["commit", "-q", "-m", "first"]);
+    house.git(&["add", "."]);
+    house.git(&["commit", "-q", "-m", "first"]);
     let worktree = house.path().join("worktree");
-    git(&["worktree", "add", "-q", worktree.to_str().unwrap()]);
+    house.git(&["worktree", "add", "-q", worktree.to_str().unwrap()]);
     house.say("a", &["lock", "acquire", "src/auth.rs"]);
     let there = worktree.join("src/auth.rs").display().to_string();
     assert_eq!(house.say("b", &["lock", "acquire", &there]).code, 5);

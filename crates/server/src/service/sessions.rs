@@ -67,42 +67,41 @@ impl Service {
     }
 
     pub(super) async fn open_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        noted.key.clone_from(&body.file_path);
-        let keeper = self.keeper_noted(&body, noted).await?;
-        let actor = door::actor(&body, caller)?;
-        noted.actor(&actor);
         let (key, busy) = door::room(&body)?;
-        let answer = keeper.ask(Command::OpenRoom { actor, key, busy }).await?;
-        let viewer = Viewer { now: keeper.now() };
-        match answer {
-            Answer::RoomOpened { room, present } => json(&RoomChanged {
-                success: true,
-                action: "opened".to_owned(),
-                file_path: room.key.to_string(),
-                room: Some(viewer.room(&room)),
-                present: viewer.locks(&present),
-            }),
-            other => Err(unexpected(other, viewer)),
-        }
+        self.room(body, caller, noted, |actor| Command::OpenRoom { actor, key, busy }).await
     }
 
     pub(super) async fn close_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        let (key, _) = door::room(&body)?;
+        self.room(body, caller, noted, |actor| Command::CloseRoom { actor, key }).await
+    }
+
+    async fn room(
+        &self,
+        body: RoomRequest,
+        caller: &Caller,
+        noted: &mut Noted,
+        command: impl FnOnce(Actor) -> Command,
+    ) -> Body {
         noted.key.clone_from(&body.file_path);
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller)?;
         noted.actor(&actor);
-        let (key, _) = door::room(&body)?;
-        let answer = keeper.ask(Command::CloseRoom { actor, key }).await?;
-        match answer {
-            Answer::RoomClosed { key } => json(&RoomChanged {
-                success: true,
-                action: "closed".to_owned(),
-                file_path: key.to_string(),
-                room: None,
-                present: Vec::new(),
-            }),
-            other => Err(unexpected(other, Viewer { now: keeper.now() })),
-        }
+        let answer = keeper.ask(command(actor)).await?;
+        let viewer = Viewer { now: keeper.now() };
+        let (action, key, room, present) = match answer {
+            Answer::RoomOpened { room, present } => ("opened", room.key.clone(), Some(room), present),
+            // Also for whoever opened it, when it was closed in the same moment.
+            Answer::RoomClosed { key } => ("closed", key, None, Vec::new()),
+            other => return Err(unexpected(other, viewer)),
+        };
+        json(&RoomChanged {
+            success: true,
+            action: action.to_owned(),
+            file_path: key.to_string(),
+            room: room.map(|room| viewer.room(&room)),
+            present: viewer.locks(&present),
+        })
     }
 
     pub(super) async fn rooms(&self, body: StatusRequest, noted: &mut Noted) -> Body {

@@ -22,9 +22,6 @@ impl State {
         // Stamps never fall; if one does, its engine is wrong, and later is the safe side.
         let stamp = Stamp { time: stamp.time.max(self.counters.stamp.time), wall: stamp.wall };
         self.counters.stamp = stamp;
-        if self.counters.born == Time::ZERO {
-            self.counters.born = stamp.time;
-        }
         match event {
             Event::Granted(grant) => self.granted(stamp, grant),
             Event::Renewed { session, locks, ttl } => {
@@ -92,6 +89,16 @@ impl State {
                     self.put_room(key, None);
                 }
             }
+            Event::Vanished { locks, last_token } => {
+                self.counters.last_token = self.counters.last_token.max(*last_token);
+                for lock in locks {
+                    if self.session(&lock.session).is_none() {
+                        self.ensure_session(stamp.time, &lock.session, &lock.agent, None);
+                    }
+                    self.note_lock(stamp, Action::Lost, lock, None, None);
+                    self.lose(stamp.time, lock, false);
+                }
+            }
         }
     }
 
@@ -109,6 +116,10 @@ impl State {
         }
         self.ensure_session(now, &grant.session, &grant.agent, grant.agent_type.as_ref());
         self.remove_locks(stamp, &grant.replaced, Action::Released, None);
+        if let Some(first) = grant.new.first().filter(|_| self.counters.born == 0) {
+            // Not from the stamp, which was not known when later grants of the same batch were decided.
+            self.counters.born = first.id.raw().max(1);
+        }
         for new in &grant.new {
             self.counters.locks_made += 1;
             let wanted = |place: u32| waiter.as_ref()?.asked.wants.get(place as usize);

@@ -1,9 +1,11 @@
 //! What may be asked of the rules. Checked by type: a command that exists is well formed.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::key::{Key, Target};
-use crate::lock::{FeatureId, LockId, Token, WaiterId};
+use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::session::{AgentName, Intention, RequestId, SessionId};
 use crate::span::Span;
@@ -104,6 +106,11 @@ pub enum Command {
     /// The connection behind a waiter is gone.
     Withdraw {
         waiter: WaiterId,
+    },
+    /// The ledger was rewritten, and these locks went with its past: their holders are to be told.
+    Mourn {
+        locks: Vec<Arc<Lock>>,
+        last_token: Token,
     },
     /// Nobody asks; time has passed.
     Sweep,

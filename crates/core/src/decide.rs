@@ -16,6 +16,7 @@ mod sweep;
 
 use crate::command::{Actor, Command, Request};
 use crate::event::Event;
+use crate::lock::LockId;
 use crate::outcome::{Answer, Outcome, Refusal};
 use crate::session::SessionId;
 use crate::state::{Kept, Rules, State};
@@ -44,9 +45,9 @@ type Refused = Box<Refusal>;
 impl State {
     /// Decides one command, and appends what happened to `events`.
     pub fn decide(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
-        let mut deciding = Deciding { state: self, cx, events };
         // Judged here, not by a timer: a late sweep must not lengthen a lease.
-        deciding.sweep();
+        self.sweep(cx, events);
+        let mut deciding = Deciding { state: self, cx, events };
         let decided = match command {
             Command::Acquire(acquire) => deciding.acquire(acquire),
             Command::Release { actor, which, token, request } => {
@@ -63,26 +64,32 @@ impl State {
             Command::CloseRoom { actor, key } => deciding.close_room(actor, key),
             Command::Beat { sessions, waiters } => Ok(deciding.beat(sessions, waiters)),
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
+            Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
             Command::Sweep => Ok(Outcome::Nothing),
         };
         decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))
     }
 
+    /// Does what time alone does, and appends what happened to `events`.
+    pub fn sweep(&mut self, cx: &Context<'_>, events: &mut Vec<Event>) {
+        Deciding { state: self, cx, events }.sweep();
+    }
+
     /// The answer that an outcome becomes once its events are applied with their true stamp.
     ///
     /// A grant that did not survive that (its ledger was rewritten meanwhile) is told as lost.
-    pub fn answer(&self, outcome: Outcome) -> Option<Answer> {
-        let held = |ids: Vec<_>| ids.into_iter().filter_map(|id| self.lock(id).cloned()).collect::<Vec<_>>();
+    pub fn answer(&self, outcome: &Outcome) -> Option<Answer> {
+        let held = |ids: &[LockId]| ids.iter().filter_map(|id| self.lock(*id).cloned()).collect::<Vec<_>>();
         let lost = || Answer::Refused(Refusal::LockLost { targets: Vec::new() });
         match outcome {
-            Outcome::Told(answer) => Some(answer),
+            Outcome::Told(answer) => Some(answer.clone()),
             Outcome::Granted { locks, fresh } => {
                 let wanted = locks.len();
                 let locks = held(locks);
-                Some(if locks.len() == wanted { Answer::Granted { locks, fresh } } else { lost() })
+                Some(if locks.len() == wanted { Answer::Granted { locks, fresh: *fresh } } else { lost() })
             }
             Outcome::Replayed(session, request) => {
-                let remembered = self.remembered(&session, &request, self.stamp().time);
+                let remembered = self.remembered(session, request, self.stamp().time);
                 Some(remembered.map_or_else(lost, |remembered| match remembered.answer.clone() {
                     Kept::Granted { locks, fresh } => Answer::Granted { locks, fresh },
                     Kept::Released { locks } => Answer::Released { locks },
@@ -91,12 +98,13 @@ impl State {
             }
             Outcome::Renewed { session: _, locks } => Some(Answer::Renewed { locks: held(locks), lost: Vec::new() }),
             Outcome::Opened { session, restored, refreshed, skipped } => {
+                let (session, skipped) = (session.clone(), skipped.clone());
                 Some(Answer::Opened { session, restored: held(restored), refreshed: held(refreshed), skipped })
             }
-            // Closed again in the same batch, it was open for no time at all.
-            Outcome::RoomOpened { key, present } => Some(match self.room(&key).cloned() {
-                Some(room) => Answer::RoomOpened { room, present },
-                None => Answer::RoomClosed { key },
+            // Applied to another past than it was decided on, there may be no room.
+            Outcome::RoomOpened { key, present } => Some(match self.room(key).cloned() {
+                Some(room) => Answer::RoomOpened { room, present: present.clone() },
+                None => Answer::RoomClosed { key: key.clone() },
             }),
             Outcome::Queued(_) | Outcome::Nothing => None,
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Request, Want};
 use crate::key::{Key, Target};
-use crate::lock::{FeatureId, LockId, WaiterId};
+use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::session::{AgentName, Intention, SessionId};
 use crate::time::Millis;
@@ -70,6 +70,11 @@ pub enum Event {
     RoomClosed {
         key: Key,
         by: Option<SessionId>,
+    },
+    /// Locks that a past of this ledger knew which is no part of it any more, and how far its tokens had come.
+    Vanished {
+        locks: Vec<Lock>,
+        last_token: Token,
     },
 }
 

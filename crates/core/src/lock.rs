@@ -18,6 +18,9 @@ const LOCK_ID_BITS: u32 = 48;
 const LOCK_ID_MASK: u64 = (1 << LOCK_ID_BITS) - 1;
 
 impl LockId {
+    /// The side on which the locks of a ledger's first grant are counted.
+    pub(crate) const FIRST_GRANT: u64 = 1 << (LOCK_ID_BITS - 1);
+
     /// The id of a space's `count`th lock. One-to-one for a given salt, so no two locks of a space share an id,
     /// and mixed, so that nobody mistakes it for an order.
     pub(crate) fn of(count: u64, salt: u64) -> LockId {

@@ -63,8 +63,8 @@ pub struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub(crate) salt: u64,
-    /// The stamp of the first event: a ledger that is begun anew has other ids.
-    pub(crate) born: Time,
+    /// From the first grant, which was drawn with the time: a ledger that is begun anew has other ids. Zero: none yet.
+    pub(crate) born: u64,
     pub(crate) stamp: Stamp,
     pub(crate) last_token: Token,
     pub(crate) locks_made: u64,
@@ -245,6 +245,11 @@ impl State {
         self.counters.stamp
     }
 
+    /// The greatest fencing token that was given.
+    pub fn last_token(&self) -> Token {
+        self.counters.last_token
+    }
+
     /// When time alone will change something: a lock expires, a wait is over, a room is left.
     pub fn next_wake(&self) -> Option<Time> {
         let times = [
@@ -257,10 +262,14 @@ impl State {
 
     // What the rules look up.
 
-    /// What the ids of locks are mixed with.
-    pub(crate) fn salt(&self, now: Time) -> u64 {
-        let born = if self.counters.born == Time::ZERO { now } else { self.counters.born };
-        self.counters.salt ^ born.0
+    /// The count of locks so far, and what their ids are mixed with.
+    pub(crate) fn numbering(&self, now: Time) -> (u64, u64) {
+        let Counters { salt, born, locks_made, .. } = self.counters;
+        match born {
+            // The first grant counts on a side of its own, so that no later id is one of its.
+            0 => (locks_made | LockId::FIRST_GRANT, (salt ^ now.0) & !LockId::FIRST_GRANT),
+            born => (locks_made, (salt ^ born) & !LockId::FIRST_GRANT),
+        }
     }
 
     pub(crate) fn entry(&self, session: &SessionId) -> Option<&SessionEntry> {

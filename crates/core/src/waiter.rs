@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Enqueued;
+use crate::event::{Enqueued, Withdrawal};
 use crate::limits::{PRIORITY_MAX, PRIORITY_STEP, SESSION_ALIVE};
 use crate::lock::WaiterId;
 use crate::time::{Millis, Time};
@@ -42,8 +42,15 @@ impl Waiter {
         self.queued.plus(self.asked.wait)
     }
 
-    pub fn is_alive(&self, now: Time) -> bool {
-        now < self.seen.plus(SESSION_ALIVE)
+    /// Why it stays no longer, if so: its wait is over, or its session was not heard for too long.
+    pub(crate) fn leaves(&self, now: Time) -> Option<Withdrawal> {
+        if now >= self.deadline() {
+            Some(Withdrawal::TimedOut)
+        } else if now >= self.seen.plus(SESSION_ALIVE) {
+            Some(Withdrawal::SessionGone)
+        } else {
+            None
+        }
     }
 
     /// When somebody should look at it: its wait is over, or nobody was heard for too long.

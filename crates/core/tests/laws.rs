@@ -47,7 +47,7 @@ impl House {
 
     fn tell(&mut self, command: Command) -> Answer {
         let outcome = self.outcome(command);
-        self.state.answer(outcome).expect("an answer at once")
+        self.state.answer(&outcome).expect("an answer at once")
     }
 
     fn acquire(&mut self, session: &str, keys: &[&str]) -> Answer {
@@ -382,6 +382,17 @@ fn a_wait_that_is_over_leaves_the_queue() {
 }
 
 #[test]
+fn a_wait_that_is_over_gets_nothing_of_what_comes_free_at_the_same_moment() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(7_000), ..wanting("a", &["x"]) }));
+    house.outcome(Command::Acquire(Acquire { wait: Millis(5_000), ..wanting("b", &["x"]) }));
+    house.wait(8_000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("x"), [""; 0], "nobody looked for a while: the wait was over before the lease");
+    assert_eq!(house.state.waiter_count(), 0);
+}
+
+#[test]
 fn a_wait_that_would_close_a_cycle_is_refused_with_the_cycle() {
     let mut house = House::new();
     house.granted("a", "x");
@@ -503,7 +514,7 @@ fn whoever_opens_a_room_is_answered_though_it_is_closed_at_once() {
     let key = Key::parse("x").unwrap();
     let opened = house.outcome(Command::OpenRoom { actor: actor("me"), key: key.clone(), busy: Millis(60_000) });
     house.tell(Command::CloseRoom { actor: actor("me"), key });
-    assert!(matches!(house.state.answer(opened), Some(Answer::RoomClosed { .. })));
+    assert!(matches!(house.state.answer(&opened), Some(Answer::RoomClosed { .. })));
 }
 
 #[test]

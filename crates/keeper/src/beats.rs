@@ -1,9 +1,10 @@
 //! Heartbeats, gathered: at most ten records of them a second, however many sessions beat.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper_core::lock::WaiterId;
 use lockkeeper_core::session::SessionId;
+use tokio::time::Instant;
 
 use crate::desk::Ticket;
 

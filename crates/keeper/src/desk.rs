@@ -3,12 +3,13 @@
 //! No I/O, no clock, no tasks, so that it can be driven by a simulation as well as by the loop. Nothing is told from a
 //! working state: answers come out of [`Desk::settle`] and [`Desk::fold`] only.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use lockkeeper_core::command::{Command, Want};
 use lockkeeper_core::decide::Context;
 use lockkeeper_core::event::{Event, Withdrawal};
-use lockkeeper_core::lock::WaiterId;
+use lockkeeper_core::lock::{Lock, Token, WaiterId};
 use lockkeeper_core::outcome::{Answer, Outcome, Refusal};
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::{Rules, State};
@@ -45,8 +46,12 @@ pub struct Desk {
     position: Position,
     rules: Rules,
     refusals: Refusals,
-    pending: HashMap<WaiterId, Pending>,
+    pending: BTreeMap<WaiterId, Pending>,
+    /// Which place in the queue each ticket waits for.
+    places: HashMap<Ticket, WaiterId>,
     working: Option<Working>,
+    /// Batches that may yet turn up in the ledger, right behind the present position and nowhere else.
+    doubtful: Vec<Working>,
 }
 
 /// Somebody here waits for a place in the queue to come up.
@@ -64,9 +69,26 @@ struct Pending {
 struct Working {
     id: BatchId,
     now: Stamp,
-    outcomes: Vec<(Option<Ticket>, Outcome)>,
+    asked: Vec<Asked>,
+    /// One for each question.
+    decided: Vec<Decided>,
     events: Vec<Event>,
+    granted: Granted,
 }
+
+/// What came of one question.
+#[derive(Debug)]
+struct Decided {
+    /// `None`: nothing in the answer depends on the stamp.
+    outcome: Option<Outcome>,
+    /// What it is told, by the state right after it: what comes later in the batch is no part of it.
+    answer: Option<Answer>,
+    /// How many events of the batch there were when it was decided.
+    events: usize,
+}
+
+/// What waiters were granted by a batch, by the state right after each grant.
+type Granted = Vec<(WaiterId, Answer)>;
 
 impl Desk {
     /// A desk that knows nothing yet. The salt makes lock ids of different spaces differ.
@@ -77,8 +99,10 @@ impl Desk {
             position: Position::ORIGIN,
             rules,
             refusals: Refusals::default(),
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
+            places: HashMap::new(),
             working: None,
+            doubtful: Vec::new(),
         }
     }
 
@@ -92,6 +116,11 @@ impl Desk {
         self.position
     }
 
+    /// How many questions the batch that was decided answers.
+    pub fn asked(&self) -> usize {
+        self.working.as_ref().map_or(0, |working| working.asked.len())
+    }
+
     /// The waiters that somebody here waits for.
     pub fn waiting(&self) -> impl Iterator<Item = WaiterId> {
         self.pending.keys().copied()
@@ -99,7 +128,8 @@ impl Desk {
 
     /// The place in the queue behind a ticket, if nobody else waits for it: the ticket is not there any more.
     pub fn leave(&mut self, ticket: Ticket) -> Option<WaiterId> {
-        let (&waiter, pending) = self.pending.iter_mut().find(|(_, pending)| pending.tickets.contains(&ticket))?;
+        let waiter = self.places.remove(&ticket)?;
+        let pending = self.pending.get_mut(&waiter)?;
         pending.tickets.retain(|kept| *kept != ticket);
         if pending.tickets.is_empty() {
             self.pending.remove(&waiter);
@@ -109,14 +139,14 @@ impl Desk {
     }
 
     /// Decides a batch. `None`: nothing has to be recorded, and [`Desk::settle_unrecorded`] tells the answers.
-    pub fn decide(&mut self, id: BatchId, now: Stamp, asked: &[Asked]) -> Option<Batch> {
+    pub fn decide(&mut self, id: BatchId, now: Stamp, asked: Vec<Asked>) -> Option<Batch> {
         assert!(self.working.is_none(), "one batch at a time");
         // Never behind what is already folded: another keeper's clock may be ahead.
         let now = Stamp { time: now.time.max(self.state.stamp().time), wall: now.wall };
         self.state.begin();
-        let mut events = Vec::new();
-        let mut outcomes = Vec::with_capacity(asked.len());
-        for Asked { ticket, command } in asked {
+        let (mut events, mut granted) = (Vec::new(), Granted::new());
+        let mut decided = Vec::with_capacity(asked.len());
+        for Asked { ticket: _, command } in &asked {
             let refused_lately = match command {
                 Command::Acquire(acquire) if self.rules.quota_limit > 0 => {
                     self.refusals.lately(&acquire.actor.session, now.time, self.rules.quota_window)
@@ -124,109 +154,167 @@ impl Desk {
                 _ => 0,
             };
             let cx = Context { rules: &self.rules, now, refused_lately };
-            outcomes.push((*ticket, self.state.decide(&cx, command, &mut events)));
+            let before = events.len();
+            self.state.sweep(&cx, &mut events);
+            note_granted(&self.state, &events[before..], &mut granted);
+            let swept = events.len();
+            let outcome = self.state.decide(&cx, command, &mut events);
+            note_granted(&self.state, &events[swept..], &mut granted);
+            let (outcome, answer) = match outcome {
+                Outcome::Told(answer) => (None, Some(answer)),
+                other => {
+                    let answer = self.state.answer(&other);
+                    (Some(other), answer)
+                }
+            };
+            decided.push(Decided { outcome, answer, events: events.len() });
         }
         let frees = events.iter().all(frees);
         let awaited = events.iter().any(is_awaited);
         let payload = (!events.is_empty()).then(|| payload::encode_events(&events));
-        self.working = Some(Working { id, now, outcomes, events });
+        self.working = Some(Working { id, now, asked, decided, events, granted });
         payload.map(|payload| Batch { id, payload, frees, awaited })
     }
 
     /// The batch wrote nothing, and the ledger has not moved meanwhile.
-    pub fn settle_unrecorded(&mut self, asked: &[Asked]) -> Vec<Told> {
+    pub fn settle_unrecorded(&mut self) -> Vec<Told> {
         let working = self.working.take().expect("a decided batch");
         assert!(working.events.is_empty(), "what wrote something is settled with its position");
         self.state.keep();
-        self.tell(working.outcomes, asked, working.now.time)
+        let now = working.now.time;
+        self.tell(working, now)
     }
 
     /// The batch was recorded.
-    pub fn settle(&mut self, appended: Appended, asked: &[Asked]) -> Vec<Told> {
-        let working = self.working.take().expect("a decided batch");
+    pub fn settle(&mut self, appended: Appended) -> Vec<Told> {
+        let mut working = self.working.take().expect("a decided batch");
         if appended.stamp == working.now {
             self.state.keep();
         } else {
             self.state.roll_back();
-            for event in &working.events {
-                self.state.apply(appended.stamp, event);
-            }
+            self.replay(&mut working, appended.stamp);
         }
         self.position = appended.position;
+        self.doubtful.clear();
         self.forget_closed(&working.events);
-        let mut told = self.tell(working.outcomes, asked, appended.stamp.time);
-        told.extend(self.tell_waiters(&working.events));
+        let (events, granted) = (std::mem::take(&mut working.events), std::mem::take(&mut working.granted));
+        let mut told = self.tell(working, appended.stamp.time);
+        for event in &events {
+            told.extend(self.tell_waiters(event, &granted));
+        }
         self.state.trim(self.rules.history_kept);
         told
     }
 
-    /// The batch was not recorded, or nobody knows. The working state is dropped.
-    pub fn give_up(&mut self) {
-        if self.working.take().is_some() {
-            self.state.roll_back();
+    /// Applies a batch as the ledger has it, with the stamp that it got there.
+    fn replay(&mut self, working: &mut Working, stamp: Stamp) {
+        working.granted.clear();
+        let mut applied = 0;
+        for decided in &mut working.decided {
+            for event in &working.events[applied..decided.events] {
+                self.state.apply(stamp, event);
+                note_granted(&self.state, std::slice::from_ref(event), &mut working.granted);
+            }
+            applied = decided.events;
+            if let Some(outcome) = &decided.outcome {
+                decided.answer = self.state.answer(outcome);
+            }
         }
     }
 
-    /// Folds what the ledger has beyond what was known. `asked`: what the last decided batch answers, if that batch may
-    /// be among it; it is told if it is.
-    pub fn fold(&mut self, delta: Delta, asked: Option<&[Asked]>) -> Result<Folded, PayloadError> {
-        let working = self.working.take();
-        if working.is_some() {
-            self.state.roll_back();
-        }
-        let mut folded = Folded { told: Vec::new(), found: false, rewritten: false };
+    /// The batch was not recorded: the working state is dropped, and its questions are given back.
+    pub fn give_up(&mut self) -> Vec<Asked> {
+        let Some(working) = self.working.take() else { return Vec::new() };
+        self.state.roll_back();
+        working.asked
+    }
+
+    /// Nobody knows whether the batch was recorded. It is looked for in whatever is folded next; its questions are
+    /// given back, to be asked again if it is not there.
+    pub fn doubt(&mut self) -> Vec<Asked> {
+        let Some(working) = self.working.take() else { return Vec::new() };
+        self.state.roll_back();
+        let asked = working.asked.clone();
+        self.doubtful.push(working);
+        asked
+    }
+
+    /// Folds what the ledger has beyond what was known.
+    pub fn fold(&mut self, delta: Delta) -> Result<Folded, PayloadError> {
+        assert!(self.working.is_none(), "given up or doubted before");
+        let mut folded = Folded::default();
         match delta.base {
             Base::Asked => {}
             Base::Snapshot { position, snapshot } => {
                 self.state = payload::decode_snapshot(&snapshot)?;
                 self.position = position;
+                self.lose_sight(&mut folded);
             }
             Base::Rewritten { snapshot, position } => {
-                folded.rewritten = true;
-                self.state = match &snapshot {
+                let anew = match &snapshot {
                     Some((_, snapshot)) => payload::decode_snapshot(snapshot)?,
                     None => State::new(self.salt),
                 };
+                folded.rewritten = Some(Rewritten {
+                    last_token: self.state.last_token(),
+                    known: self.state.locks().cloned().collect(),
+                });
+                self.state = anew;
                 self.position = snapshot.map_or(position, |(position, _)| position);
+                self.lose_sight(&mut folded);
             }
         }
-        let mut working = working;
         for record in delta.records {
             let Record { position, batch, stamp, payload } = record;
-            let events = payload::decode_events(&payload)?;
-            for event in &events {
-                self.state.apply(stamp, event);
-            }
+            let ours = self.doubtful.iter().position(|doubtful| doubtful.id == batch);
             self.position = position;
-            self.forget_closed(&events);
-            if let Some(asked) = asked
-                && let Some(working) = working.take_if(|working| working.id == batch)
-            {
-                folded.found = true;
-                folded.told.extend(self.tell(working.outcomes, asked, stamp.time));
+            if let Some(mut doubtful) = ours.map(|place| self.doubtful.swap_remove(place)) {
+                self.replay(&mut doubtful, stamp);
+                folded.found.push(batch);
+                let (events, granted) = (std::mem::take(&mut doubtful.events), std::mem::take(&mut doubtful.granted));
+                self.forget_closed(&events);
+                folded.told.extend(self.tell(doubtful, stamp.time));
+                for event in &events {
+                    folded.told.extend(self.tell_waiters(event, &granted));
+                }
+            } else {
+                let events = payload::decode_events(&payload)?;
+                self.forget_closed(&events);
+                for event in &events {
+                    self.state.apply(stamp, event);
+                    let mut granted = Granted::new();
+                    note_granted(&self.state, std::slice::from_ref(event), &mut granted);
+                    folded.told.extend(self.tell_waiters(event, &granted));
+                }
             }
-            let told = self.tell_waiters(&events);
-            folded.told.extend(told);
+            // Whatever was to come at this place has come.
+            self.doubtful.clear();
         }
-        if folded.rewritten {
-            // Places in a queue that is no more: whoever waits is told to ask again.
-            let gone: Vec<WaiterId> =
-                self.pending.keys().copied().filter(|waiter| self.state.waiter(*waiter).is_none()).collect();
-            for waiter in gone {
-                folded.told.extend(self.tell_pending(waiter, Withdrawal::SessionGone));
-            }
+        if let Some(rewritten) = &mut folded.rewritten {
+            rewritten.known.retain(|lock| self.state.lock(lock.id).is_none_or(|kept| kept.token != lock.token));
+            rewritten.known.sort_unstable_by_key(|lock| lock.token);
         }
         self.state.trim(self.rules.history_kept);
         Ok(folded)
     }
 
+    /// The events between what was known and this state were not seen, and with them what became of those who wait
+    /// here and are no longer in the queue.
+    fn lose_sight(&mut self, folded: &mut Folded) {
+        folded.unseen.extend(self.doubtful.drain(..).map(|doubtful| doubtful.id));
+        let gone = self.pending.keys().copied().filter(|waiter| self.state.waiter(*waiter).is_none());
+        for waiter in gone.collect::<Vec<_>>() {
+            folded.unplaced.extend(self.take_pending(waiter).into_iter().flat_map(|pending| pending.tickets));
+        }
+    }
+
     /// Turns outcomes into answers; whoever is queued becomes pending.
-    fn tell(&mut self, outcomes: Vec<(Option<Ticket>, Outcome)>, asked: &[Asked], now: Time) -> Vec<Told> {
-        assert_eq!(outcomes.len(), asked.len(), "an outcome for each question");
-        let mut told = Vec::with_capacity(outcomes.len());
-        for ((ticket, outcome), asked) in outcomes.into_iter().zip(asked) {
-            if let (Outcome::Queued(waiter), Some(ticket), Command::Acquire(acquire)) =
-                (&outcome, ticket, &asked.command)
+    fn tell(&mut self, settled: Working, now: Time) -> Vec<Told> {
+        let mut told = Vec::with_capacity(settled.decided.len());
+        for (decided, Asked { ticket, command }) in settled.decided.into_iter().zip(settled.asked) {
+            let Decided { outcome, answer, .. } = decided;
+            if let (Some(Outcome::Queued(waiter)), Some(ticket), Command::Acquire(acquire)) =
+                (&outcome, ticket, &command)
             {
                 let queued = self.state.waiter(*waiter).map_or(now, |waiter| waiter.queued);
                 let pending = self.pending.entry(*waiter).or_insert_with(|| Pending {
@@ -237,63 +325,67 @@ impl Desk {
                     queued,
                 });
                 pending.tickets.push(ticket);
+                self.places.insert(ticket, *waiter);
                 continue;
             }
-            if let (Outcome::Told(Answer::Refused(Refusal::Busy(_))), Command::Acquire(acquire)) =
-                (&outcome, &asked.command)
+            if let (Some(Answer::Refused(Refusal::Busy(_))), Command::Acquire(acquire)) = (&answer, &command)
                 && self.rules.quota_limit > 0
             {
                 let Rules { quota_limit, quota_window, .. } = self.rules;
                 self.refusals.note(&acquire.actor.session, now, quota_window, quota_limit);
             }
-            if let (Some(ticket), Some(answer)) = (ticket, self.state.answer(outcome)) {
+            if let (Some(ticket), Some(answer)) = (ticket, answer) {
                 told.push(Told { ticket, after: self.after(&answer), answer });
             }
         }
         told
     }
 
-    /// Whoever here waited for what these events brought, or for what they ended.
-    fn tell_waiters(&mut self, events: &[Event]) -> Vec<Told> {
-        let mut told = Vec::new();
-        for event in events {
-            match event {
-                Event::Granted(grant) => {
-                    let Some(pending) = grant.waiter.and_then(|waiter| self.pending.remove(&waiter)) else { continue };
-                    let (locks, fresh) = (grant.locks().collect(), grant.new.len());
-                    let answer = self.state.answer(Outcome::Granted { locks, fresh }).expect("a grant has an answer");
-                    let after = self.after(&answer);
-                    let to = |ticket| Told { ticket, answer: answer.clone(), after };
-                    told.extend(pending.tickets.into_iter().map(to));
-                }
-                Event::Withdrawn { waiter, why } => told.extend(self.tell_pending(*waiter, *why)),
-                Event::SessionClosed { session } => {
-                    let theirs =
-                        |(waiter, pending): (&WaiterId, &Pending)| (pending.session == *session).then_some(*waiter);
-                    let gone: Vec<WaiterId> = self.pending.iter().filter_map(theirs).collect();
-                    for waiter in gone {
-                        told.extend(self.tell_pending(waiter, Withdrawal::SessionGone));
-                    }
-                }
-                Event::Renewed { .. }
-                | Event::Released { .. }
-                | Event::Expired { .. }
-                | Event::Forced { .. }
-                | Event::Queued(_)
-                | Event::Beaten { .. }
-                | Event::SessionOpened { .. }
-                | Event::SessionsForgotten { .. }
-                | Event::LossAccepted { .. }
-                | Event::RoomOpened { .. }
-                | Event::RoomClosed { .. } => {}
+    /// Whoever here waited for what this event brought, or for what it ended.
+    fn tell_waiters(&mut self, event: &Event, granted: &Granted) -> Vec<Told> {
+        match event {
+            Event::Granted(grant) => {
+                let Some((waiter, pending)) = grant.waiter.and_then(|id| Some((id, self.take_pending(id)?))) else {
+                    return Vec::new();
+                };
+                let (_, answer) = granted.iter().find(|(id, _)| *id == waiter).expect("noted with the event");
+                let after = self.after(answer);
+                let to = |ticket| Told { ticket, answer: answer.clone(), after };
+                pending.tickets.into_iter().map(to).collect()
             }
+            Event::Withdrawn { waiter, why } => self.tell_pending(*waiter, *why),
+            Event::SessionClosed { session } => {
+                let theirs =
+                    |(waiter, pending): (&WaiterId, &Pending)| (pending.session == *session).then_some(*waiter);
+                let gone: Vec<WaiterId> = self.pending.iter().filter_map(theirs).collect();
+                gone.into_iter().flat_map(|waiter| self.tell_pending(waiter, Withdrawal::SessionGone)).collect()
+            }
+            Event::Renewed { .. }
+            | Event::Released { .. }
+            | Event::Expired { .. }
+            | Event::Forced { .. }
+            | Event::Queued(_)
+            | Event::Beaten { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionsForgotten { .. }
+            | Event::LossAccepted { .. }
+            | Event::RoomOpened { .. }
+            | Event::RoomClosed { .. }
+            | Event::Vanished { .. } => Vec::new(),
         }
-        told
+    }
+
+    fn take_pending(&mut self, waiter: WaiterId) -> Option<Pending> {
+        let pending = self.pending.remove(&waiter)?;
+        for ticket in &pending.tickets {
+            self.places.remove(ticket);
+        }
+        Some(pending)
     }
 
     /// Tells those who wait for a place in the queue that they will get nothing.
     fn tell_pending(&mut self, waiter: WaiterId, why: Withdrawal) -> Vec<Told> {
-        let Some(pending) = self.pending.remove(&waiter) else { return Vec::new() };
+        let Some(pending) = self.take_pending(waiter) else { return Vec::new() };
         let answer = match why {
             Withdrawal::TimedOut | Withdrawal::SessionGone => {
                 let busy = self.state.timed_out(&pending.session, &pending.wants, pending.priority, pending.queued);
@@ -331,13 +423,37 @@ impl Desk {
 }
 
 /// What came of folding a delta.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Folded {
     pub told: Vec<Told>,
-    /// The batch that was looked for is recorded, and its answers are among those told.
-    pub found: bool,
+    /// Batches of unknown outcome that are recorded after all; their answers are among those told.
+    pub found: Vec<BatchId>,
+    /// Batches of unknown outcome that may be part of a snapshot: nobody will ever know.
+    pub unseen: Vec<BatchId>,
+    /// They waited, and are no longer in the queue; nobody saw why.
+    pub unplaced: Vec<Ticket>,
     /// The past that was known is void.
-    pub rewritten: bool,
+    pub rewritten: Option<Rewritten>,
+}
+
+/// What a ledger that was rewritten does not know any more.
+#[derive(Debug)]
+pub struct Rewritten {
+    pub last_token: Token,
+    /// Locks that were known and are not there now, oldest first.
+    pub known: Vec<Arc<Lock>>,
+}
+
+/// Notes what waiters were granted by the last events.
+fn note_granted(state: &State, events: &[Event], granted: &mut Granted) {
+    for event in events {
+        if let Event::Granted(grant) = event
+            && let Some(waiter) = grant.waiter
+        {
+            let outcome = Outcome::Granted { locks: grant.locks().collect(), fresh: grant.new.len() };
+            granted.extend(state.answer(&outcome).map(|answer| (waiter, answer)));
+        }
+    }
 }
 
 /// Whether an event may use the room that is kept back on a full disk.
@@ -350,7 +466,8 @@ fn frees(event: &Event) -> bool {
         | Event::SessionClosed { .. }
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }
-        | Event::RoomClosed { .. } => true,
+        | Event::RoomClosed { .. }
+        | Event::Vanished { .. } => true,
         // What was freed is handed on in the same batch.
         Event::Granted(grant) => grant.waiter.is_some(),
         Event::Renewed { .. }
@@ -374,6 +491,7 @@ fn is_awaited(event: &Event) -> bool {
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }
         | Event::RoomOpened { .. }
-        | Event::RoomClosed { .. } => false,
+        | Event::RoomClosed { .. }
+        | Event::Vanished { .. } => false,
     }
 }

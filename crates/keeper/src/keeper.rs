@@ -39,7 +39,7 @@ pub enum Failure {
 }
 
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Failure>>;
-pub(crate) type Read = Box<dyn FnOnce(&State, Stamp) + Send>;
+pub(crate) type Read = Box<dyn FnOnce(Result<(&State, Stamp), Failure>) + Send>;
 
 pub(crate) enum Mail {
     Ask(Asked, Reply),
@@ -74,7 +74,7 @@ impl Keeper {
         let salt = salt_of(&space);
         let mut desk = Desk::new(salt, settings.rules.clone());
         let delta = ledger.read(Position::ORIGIN).await?;
-        desk.fold(delta, None).map_err(|error| unreadable(&space, &error))?;
+        desk.fold(delta).map_err(|error| unreadable(&space, &error))?;
         let (mailbox, mails) = mpsc::channel(MAILBOX_MAX);
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
@@ -168,11 +168,11 @@ impl Keeper {
         look: impl FnOnce(&State, Stamp) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let (reply, seen) = oneshot::channel();
-        let read = Box::new(move |state: &State, now: Stamp| {
-            let _ = reply.send(look(state, now));
+        let read: Read = Box::new(move |seen| {
+            let _ = reply.send(seen.map(|(state, now)| look(state, now)));
         });
         self.mailbox.send(Mail::Read(read)).await.map_err(|_| stopped())?;
-        seen.await.map_err(|_| stopped())
+        seen.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Entries of the history as they happen. Who falls behind reads them from the history.

@@ -4,6 +4,7 @@
 
 pub mod audit;
 mod beats;
+mod contention;
 pub mod desk;
 mod keeper;
 pub mod metrics;

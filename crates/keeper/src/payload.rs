@@ -46,11 +46,11 @@ mod tests {
     use lockkeeper_core::command::{Request, Want};
     use lockkeeper_core::event::{Enqueued, Grant, NewLock, On, Withdrawal};
     use lockkeeper_core::key::{Key, Target};
-    use lockkeeper_core::lock::{LockId, WaiterId};
+    use lockkeeper_core::lock::{Lock, LockId, Token, WaiterId};
     use lockkeeper_core::mode::Mode;
     use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
     use lockkeeper_core::span::Span;
-    use lockkeeper_core::time::Millis;
+    use lockkeeper_core::time::{Millis, Time};
 
     use super::*;
 
@@ -110,7 +110,23 @@ mod tests {
             Event::SessionsForgotten { sessions: vec![session.clone()] },
             Event::LossAccepted { session: session.clone(), targets: vec![target] },
             Event::RoomOpened { key: key.clone(), session: session.clone(), agent, busy: Millis(5) },
-            Event::RoomClosed { key, by: Some(session) },
+            Event::RoomClosed { key, by: Some(session.clone()) },
+            Event::Vanished {
+                locks: vec![Lock {
+                    id: lock,
+                    target: Target::new(Key::parse("src/b.rs").unwrap(), Span::WHOLE).unwrap(),
+                    mode: Mode::Exclusive,
+                    session,
+                    agent: AgentName::parse("a").unwrap(),
+                    intention: Intention::parse("why").unwrap(),
+                    feature: None,
+                    token: Token(9),
+                    acquired: Time(10),
+                    expires: Time(11),
+                    ttl: Millis(12),
+                }],
+                last_token: Token(13),
+            },
         ]
     }
 

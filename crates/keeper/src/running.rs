@@ -1,21 +1,27 @@
 //! The loop: takes what waits in the mailbox as a batch, decides, appends once, answers all.
 
+mod recording;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
-use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, Durable, EngineError, Ledger, Position};
+use lockkeeper_engine::{Confirm, Durable, EngineError, Ledger, Position};
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::{broadcast, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::recording::BatchIds;
 use crate::beats::Beats;
-use crate::desk::{Asked, Desk, Ticket, Told};
+use crate::contention::Contention;
+use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
 use crate::keeper::{Failure, Gone, Mail, Read, Reply, salt_of, unreadable};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
@@ -61,6 +67,11 @@ pub(crate) struct Running {
     metrics: Arc<Metrics>,
     gauges: SpaceGauges,
     batches: BatchIds,
+    contention: Contention,
+    /// What a rewritten ledger lost and its holders were not told of yet.
+    mourned: Option<Rewritten>,
+    /// How often the ledger was rewritten under this loop.
+    rewrites: u64,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
     snapshot_bytes: u64,
     /// Overdue things are not looked at before.
@@ -83,6 +94,7 @@ impl Running {
         metrics: Arc<Metrics>,
         outlets: Outlets,
     ) -> Running {
+        let writer = settings.writer.unwrap_or_else(|| uuid::Uuid::now_v7().as_u128() as u64);
         Running {
             gauges: metrics.of_space(&space),
             space,
@@ -98,7 +110,10 @@ impl Running {
             beats: Beats::new(Instant::now()),
             outlets,
             metrics,
-            batches: BatchIds::new(),
+            contention: Contention::new(writer),
+            batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
+            mourned: None,
+            rewrites: 0,
             compacting: None,
             snapshot_bytes: 0,
             sweep_at: Instant::now(),
@@ -119,7 +134,7 @@ impl Running {
                 count = mails.recv_many(&mut batch, BATCH_MAX) => if count == 0 { break },
                 Some(left) = withdrawn.recv() => gone.push(left),
                 changed = self.moved.changed() => if changed.is_err() { break },
-                () = tokio::time::sleep_until(wake.into()) => {}
+                () = tokio::time::sleep_until(wake) => {}
             }
             while let Ok(left) = withdrawn.try_recv() {
                 gone.push(left);
@@ -174,7 +189,7 @@ impl Running {
         }
         let mut confirmed = reads.is_empty();
         for part in in_parts(asked) {
-            confirmed = self.decide(part).await;
+            confirmed = self.decide(part).await.is_confirmed();
         }
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
@@ -184,15 +199,15 @@ impl Running {
         // After the batch: a question and its withdrawal may have come together.
         let withdrawn = self.withdrawn(gone);
         if !withdrawn.is_empty() {
-            confirmed = self.decide(withdrawn).await;
+            confirmed = self.decide(withdrawn).await.is_confirmed();
         }
         self.tell_beaten(beaten);
-        if !confirmed {
-            self.confirm().await;
-        }
+        self.mourn().await;
+        let unconfirmed = if confirmed { None } else { self.confirm().await.err() };
         let now = self.ledger.now();
         for read in reads {
-            read(self.desk.state(), now);
+            // A look is no staler than its question, or it is none.
+            read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
         self.publish();
     }
@@ -248,156 +263,28 @@ impl Running {
         }
     }
 
-    /// Decides a batch and has it recorded. `true`: what is known now was the end of the ledger a moment ago.
-    async fn decide(&mut self, mut asked: Vec<Asked>) -> bool {
-        let mut tries = 0u32;
-        loop {
-            if let Some(why) = self.failed.clone() {
-                self.desk.give_up();
-                self.fail(&asked, &Failure::Unavailable(why));
-                return true;
-            }
-            tries += 1;
-            let now = self.ledger.now();
-            let id = self.batches.next();
-            let Some(batch) = self.desk.decide(id, now, &asked) else {
-                match self.ledger.confirm(self.desk.position()).await {
-                    Confirm::Current => {
-                        let told = self.desk.settle_unrecorded(&asked);
-                        self.tell(told);
-                        return true;
-                    }
-                    Confirm::Moved(delta) => {
-                        self.fold(delta, None);
-                    }
-                    Confirm::Down(error) => {
-                        self.desk.give_up();
-                        self.fail(&asked, &Failure::Unavailable(error.to_string()));
-                        return false;
-                    }
-                }
-                continue;
-            };
-            let started = Instant::now();
-            match self.ledger.append(self.desk.position(), now, batch).await {
-                Append::Appended(appended) => {
-                    self.metrics.appended(asked.len(), started.elapsed(), tries);
-                    self.settle(appended, &asked);
-                    return true;
-                }
-                Append::Moved(delta) => {
-                    self.fold(delta, None);
-                }
-                Append::Full => {
-                    self.desk.give_up();
-                    asked = self.refuse_takers(asked);
-                    if asked.is_empty() {
-                        return true;
-                    }
-                }
-                Append::Unknown(error) => {
-                    if self.look_for(&asked, &error).await {
-                        return true;
-                    }
-                }
-                Append::Down(error) => {
-                    self.desk.give_up();
-                    if matches!(error, EngineError::Stopped(_)) {
-                        self.failed = Some(error.to_string());
-                    }
-                    self.fail(&asked, &Failure::Unavailable(error.to_string()));
-                    return false;
-                }
-            }
-        }
-    }
-
-    fn settle(&mut self, appended: Appended, asked: &[Asked]) {
-        if appended.durable {
-            self.durable_revision = appended.position.revision;
-        }
-        let told = self.desk.settle(appended, asked);
-        self.outlets.epoch.store(appended.position.epoch, Ordering::Relaxed);
-        self.tell(told);
-    }
-
-    /// After an unknown outcome: reads, and looks for the batch. `true`: everybody has an answer.
-    async fn look_for(&mut self, asked: &[Asked], error: &EngineError) -> bool {
-        match self.ledger.read(self.desk.position()).await {
-            Ok(delta) => self.fold(delta, Some(asked)),
-            Err(_) => {
-                self.desk.give_up();
-                self.fail(asked, &Failure::OutcomeUnknown(error.to_string()));
-                true
-            }
-        }
-    }
-
-    /// The disk is full: whoever wants something is refused, and whoever only frees goes on.
-    fn refuse_takers(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
-        let only_frees = |command: &Command| match command {
-            Command::Release { .. }
-            | Command::ForceRelease { .. }
-            | Command::CloseSession { .. }
-            | Command::CloseRoom { .. }
-            | Command::Withdraw { .. }
-            | Command::Sweep => true,
-            Command::Acquire(_)
-            | Command::Renew { .. }
-            | Command::OpenSession { .. }
-            | Command::RestoreSession { .. }
-            | Command::OpenRoom { .. }
-            | Command::Beat { .. } => false,
-        };
-        let (freeing, taking): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| only_frees(&asked.command));
-        if taking.is_empty() {
-            self.fail(&freeing, &Failure::Full);
-            return Vec::new();
-        }
-        self.fail(&taking, &Failure::Full);
-        freeing
-    }
-
-    /// Folds what others wrote. `true`: the batch that was looked for is there.
-    fn fold(&mut self, delta: Delta, asked: Option<&[Asked]>) -> bool {
-        match self.desk.fold(delta, asked) {
-            Ok(folded) => {
-                if folded.rewritten {
-                    tracing::warn!(space = %self.space, "the ledger was rewritten: what was known of it is void");
-                }
-                self.durable_revision = self.durable_revision.max(self.desk.position().revision);
-                self.tell(folded.told);
-                folded.found
-            }
-            Err(error) => {
-                // The state may be half folded: nothing may be told from it any more.
-                self.failed = Some(error.to_string());
-                tracing::error!(space = %self.space, %error, "the ledger can't be read; stopping");
-                false
-            }
-        }
-    }
-
     /// Reads what another writer of the same ledger appended.
     async fn catch_up(&mut self) {
         if *self.moved.borrow_and_update() > self.desk.position().revision && self.failed.is_none() {
             match self.ledger.read(self.desk.position()).await {
                 Ok(delta) => {
-                    self.fold(delta, None);
+                    self.fold(delta);
                 }
                 Err(error) => tracing::warn!(space = %self.space, %error, "the ledger can't be read"),
             }
         }
     }
 
-    async fn confirm(&mut self) {
+    /// Makes sure that nothing was missed.
+    async fn confirm(&mut self) -> Result<(), Failure> {
         match self.ledger.confirm(self.desk.position()).await {
             Confirm::Current => {}
             Confirm::Moved(delta) => {
-                self.fold(delta, None);
+                self.fold(delta);
             }
-            Confirm::Down(error) => tracing::warn!(space = %self.space, %error, "reading without confirmation"),
+            Confirm::Down(error) => return Err(Failure::Unavailable(error.to_string())),
         }
+        self.failed.clone().map_or(Ok(()), |why| Err(Failure::Unavailable(why)))
     }
 
     fn tell(&mut self, told: Vec<Told>) {
@@ -506,33 +393,20 @@ impl Running {
 async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Result<u64, EngineError> {
     let delta = ledger.read(Position::ORIGIN).await?;
     let (rules, salt, name) = (settings.rules.clone(), salt_of(space), space.clone());
-    let folded = tokio::task::spawn_blocking(move || {
+    let fold = move || {
         let mut desk = Desk::new(salt, rules);
-        desk.fold(delta, None).map_err(|error| unreadable(&name, &error))?;
+        desk.fold(delta).map_err(|error| unreadable(&name, &error))?;
         Ok((desk.position(), payload::encode_snapshot(desk.state())))
-    });
-    let (position, snapshot) = folded.await.map_err(|error| EngineError::Stopped(error.to_string()))??;
+    };
+    // With one thread there is no beside.
+    let (position, snapshot) = match tokio::runtime::Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => fold(),
+        _ => tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?,
+    }?;
     let bytes = snapshot.len() as u64;
     ledger.compact(position, snapshot).await?;
     tracing::debug!(%space, %position, bytes, "snapshot");
     Ok(bytes)
-}
-
-/// Names for batches that no other keeper gives.
-struct BatchIds {
-    prefix: u128,
-    count: u64,
-}
-
-impl BatchIds {
-    fn new() -> BatchIds {
-        BatchIds { prefix: uuid::Uuid::now_v7().as_u128() << 64, count: 0 }
-    }
-
-    fn next(&mut self) -> BatchId {
-        self.count += 1;
-        BatchId(self.prefix | u128::from(self.count))
-    }
 }
 
 /// Cuts what is asked into batches that no engine finds too large.

@@ -11,10 +11,13 @@ pub struct Settings {
     pub default_ttl: Millis,
     /// How often clients should beat; they take a third of the TTL if that is shorter.
     pub heartbeat_interval: Millis,
+    /// Names this writer among those of one ledger; `None`: drawn at random.
+    pub writer: Option<u64>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { rules: Rules::default(), default_ttl: TTL_DEFAULT, heartbeat_interval: Millis::from_secs(10) }
+        let heartbeat_interval = Millis::from_secs(10);
+        Settings { rules: Rules::default(), default_ttl: TTL_DEFAULT, heartbeat_interval, writer: None }
     }
 }

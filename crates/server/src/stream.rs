@@ -28,6 +28,8 @@ pub(crate) const UNREAD_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Events {
     keeper: Keeper,
+    /// The ledger that the numbers belong to; zero: not known yet, it was empty.
+    epoch: u64,
     seen: u64,
     live: Receiver<Arc<Entry>>,
     /// Read from the history, not yet handed out.
@@ -54,7 +56,7 @@ impl Events {
                 None => return Err(No::new(Word::InvalidRequest, "That is no id of an event.")),
             },
         };
-        Ok(Events { keeper, seen, live, page: VecDeque::new(), behind: seen < made })
+        Ok(Events { keeper, epoch, seen, live, page: VecDeque::new(), behind: seen < made })
     }
 
     /// Asked each time: a ledger that was empty gets its name with its first entry.
@@ -73,7 +75,13 @@ impl Events {
                 self.read_page().await?;
                 continue;
             }
-            match self.live.recv().await {
+            let received = self.live.recv().await;
+            let before = std::mem::replace(&mut self.epoch, self.keeper.epoch());
+            if before != 0 && before != self.epoch {
+                // The ledger was rewritten: its numbers mean something else now.
+                return Err(compacted());
+            }
+            match received {
                 Ok(entry) if entry.number == self.seen + 1 => {
                     self.seen = entry.number;
                     return Ok(entry);

@@ -84,8 +84,7 @@ impl Deciding<'_> {
 
     /// Builds the event; whether it may be was decided above.
     fn grant(&mut self, acquire: &Acquire, asked: Option<&Enqueued>, parts: Parts) -> Outcome {
-        let made = self.state.counters.locks_made;
-        let salt = self.state.salt(self.now());
+        let (made, salt) = self.state.numbering(self.now());
         let on = |want: Want| match asked.and_then(|asked| asked.wants.iter().position(|theirs| *theirs == want)) {
             Some(place) => On::Wanted(place as u32),
             None => On::Target(want.target, want.mode),

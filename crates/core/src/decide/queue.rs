@@ -14,7 +14,8 @@ use crate::session::SessionId;
 use crate::waiter::Rank;
 
 impl Deciding<'_> {
-    /// Hands what came free to those whose turn it is. A waiter whose session is gone makes room for the next.
+    /// Hands what came free to those whose turn it is. Whoever is gone, or has waited long enough, makes room for the
+    /// next.
     pub(super) fn hand_over(&mut self, freed: Vec<Target>) {
         if self.state.waiter_count() == 0 {
             return;
@@ -24,8 +25,8 @@ impl Deciding<'_> {
             let mut next_freed = Vec::new();
             for (_, id) in self.candidates(&freed) {
                 let Some(waiter) = self.state.waiter(id).cloned() else { continue };
-                if !waiter.is_alive(self.now()) {
-                    self.record(Event::Withdrawn { waiter: id, why: Withdrawal::SessionGone });
+                if let Some(why) = waiter.leaves(self.now()) {
+                    self.record(Event::Withdrawn { waiter: id, why });
                     next_freed.extend(targets(&waiter.asked.wants));
                     continue;
                 }

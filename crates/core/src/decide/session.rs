@@ -8,7 +8,7 @@ use crate::command::{Acquire, Actor, Want};
 use crate::event::Event;
 use crate::key::Target;
 use crate::limits::{PRIORITY_DEFAULT, SESSIONS_MAX};
-use crate::lock::{LockId, WaiterId};
+use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::outcome::{Answer, BusyReason, Limit, NotFound, Outcome, Refusal, Skipped};
 use crate::session::SessionId;
 use crate::state::Loss;
@@ -78,6 +78,25 @@ impl Deciding<'_> {
         self.record(Event::SessionClosed { session: session.clone() });
         self.hand_over(freed);
         Ok(Outcome::Told(Answer::Closed { session: session.clone(), released }))
+    }
+
+    /// Writes down what went with a lost past, once, however many saw it go.
+    pub(super) fn mourn(&mut self, locks: &[Arc<Lock>], last_token: Token) -> Outcome {
+        let unknown = |lock: &&Arc<Lock>| {
+            let held = self.state.lock(lock.id).is_some_and(|kept| kept.token == lock.token);
+            // Mourned already, or meanwhile the session's again.
+            let entry = self.state.entry(&lock.session);
+            let settled = entry.is_some_and(|entry| {
+                entry.locks.contains_key(&lock.target)
+                    || entry.lost.get(&lock.target).is_some_and(|loss| loss.lock == lock.id)
+            });
+            !held && !settled
+        };
+        let locks: Vec<Lock> = locks.iter().filter(unknown).map(|lock| Lock::clone(lock)).collect();
+        if !locks.is_empty() || last_token > self.state.last_token() {
+            self.record(Event::Vanished { locks, last_token });
+        }
+        Outcome::Nothing
     }
 
     /// Makes sure that one more session can be known, forgetting idle ones if it must.

@@ -1,7 +1,7 @@
 //! What time alone does: leases end, waits are over, rooms are left.
 
 use super::Deciding;
-use crate::event::{Event, Withdrawal};
+use crate::event::Event;
 
 impl Deciding<'_> {
     pub(super) fn sweep(&mut self) {
@@ -19,9 +19,8 @@ impl Deciding<'_> {
             self.leave_room(&key, None);
         }
         for id in self.state.overdue_waiters(now) {
-            // It may have been granted just now by what came free.
-            let Some(waiter) = self.state.waiter(id) else { continue };
-            let why = if waiter.deadline() <= now { Withdrawal::TimedOut } else { Withdrawal::SessionGone };
+            // It may have left just now, when something came free.
+            let Some(why) = self.state.waiter(id).and_then(|waiter| waiter.leaves(now)) else { continue };
             self.leave_queue(id, why);
         }
     }

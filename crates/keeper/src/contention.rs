@@ -1,0 +1,75 @@
+//! Manners among the writers of one ledger: of those who append at the same moment one wins, and the others try again.
+//!
+//! Whoever lost waits a random moment first, and so does whoever won after a struggle. Otherwise a writer with a short
+//! way to the ledger would win every time, and one with a long way would never.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lockkeeper_engine::Delta;
+
+/// Records that are looked back on to count the other writers.
+const LOOKED_BACK: usize = 128;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Contention {
+    own: u64,
+    /// Who wrote the last records, and whether it was another.
+    writers: VecDeque<u64>,
+    /// How long an append takes, smoothed.
+    usual: Duration,
+    /// Somebody was faster than us, this time or the last.
+    struggled: bool,
+    random: u64,
+}
+
+impl Contention {
+    pub(crate) fn new(own: u64) -> Contention {
+        Contention { own, writers: VecDeque::new(), usual: Duration::ZERO, struggled: false, random: own | 1 }
+    }
+
+    /// Takes note of who wrote what was read.
+    pub(crate) fn seen(&mut self, delta: &Delta) {
+        for record in &delta.records {
+            if self.writers.len() == LOOKED_BACK {
+                self.writers.pop_front();
+            }
+            self.writers.push_back((record.batch.0 >> 64) as u64);
+        }
+    }
+
+    pub(crate) fn took(&mut self, elapsed: Duration) {
+        self.usual = if self.usual.is_zero() { elapsed } else { (self.usual * 7 + elapsed) / 8 };
+    }
+
+    /// Waits as long as manners ask before the nth try of a batch: not at all as long as nobody is in the way.
+    pub(crate) async fn before_append(&mut self, tries: u32) {
+        let polite = match tries {
+            1 => std::mem::take(&mut self.struggled),
+            // Losing once happens to everybody.
+            2 => false,
+            _ => true,
+        };
+        self.struggled |= tries > 1;
+        if polite {
+            let pause = self.pause();
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    /// A random part of the time in which every other writer could append once.
+    fn pause(&mut self) -> Duration {
+        let mut others: Vec<u64> = self.writers.iter().copied().filter(|writer| *writer != self.own).collect();
+        others.sort_unstable();
+        others.dedup();
+        let longest = (self.usual * others.len() as u32).min(PAUSE_MAX);
+        // xorshift64: only to keep writers apart.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        longest.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}

@@ -1,0 +1,253 @@
+//! Getting a batch into the ledger, whatever the ledger says: it moved, it is full, nobody knows, it is not what it was.
+
+use std::sync::atomic::Ordering;
+
+use lockkeeper_core::command::Command;
+use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError};
+use tokio::time::Instant;
+
+use super::Running;
+use crate::desk::{Asked, Folded, Rewritten};
+use crate::keeper::Failure;
+
+/// How often a batch of unknown outcome is tried again while the ledger can be read and does not have it.
+const DOUBTS_MAX: usize = 5;
+/// Locks that went with a lost past and are written down in one batch.
+const MOURNED_AT_ONCE: usize = 1000;
+
+impl Running {
+    /// Decides a batch and has it recorded.
+    pub(super) async fn decide(&mut self, mut asked: Vec<Asked>) -> Decided {
+        let mut tries = 0u32;
+        // Earlier tries that may yet be recorded: as long as there are any, nobody is told that nothing was changed.
+        let mut doubtful: Vec<BatchId> = Vec::new();
+        loop {
+            if let Some(why) = self.failed.clone() {
+                self.fail(&asked, &failure(&doubtful, Failure::Unavailable(why)));
+                return Decided::Confirmed;
+            }
+            tries += 1;
+            self.contention.before_append(tries).await;
+            let now = self.ledger.now();
+            let id = self.batches.next();
+            let Some(batch) = self.desk.decide(id, now, asked) else {
+                match self.ledger.confirm(self.desk.position()).await {
+                    Confirm::Current if doubtful.is_empty() => {
+                        let told = self.desk.settle_unrecorded();
+                        self.tell(told);
+                        return Decided::Confirmed;
+                    }
+                    Confirm::Current => {
+                        let asked = self.desk.give_up();
+                        self.fail(&asked, &failure(&doubtful, Failure::Full));
+                        return Decided::Confirmed;
+                    }
+                    Confirm::Moved(delta) => {
+                        asked = self.desk.give_up();
+                        if self.settled_by(delta, &doubtful, &asked) {
+                            return Decided::Confirmed;
+                        }
+                    }
+                    Confirm::Down(error) => {
+                        let asked = self.desk.give_up();
+                        self.fail(&asked, &failure(&doubtful, Failure::Unavailable(error.to_string())));
+                        return Decided::Failed;
+                    }
+                }
+                continue;
+            };
+            let started = Instant::now();
+            let appended = self.ledger.append(self.desk.position(), now, batch).await;
+            self.contention.took(started.elapsed());
+            match appended {
+                Append::Appended(appended) => {
+                    self.metrics.appended(self.desk.asked(), started.elapsed(), tries);
+                    self.settle(appended);
+                    return Decided::Recorded;
+                }
+                Append::Moved(delta) => {
+                    asked = self.desk.give_up();
+                    if self.settled_by(delta, &doubtful, &asked) {
+                        return Decided::Confirmed;
+                    }
+                }
+                Append::Full => {
+                    asked = self.desk.give_up();
+                    if !doubtful.is_empty() {
+                        self.fail(&asked, &failure(&doubtful, Failure::Full));
+                        return Decided::Failed;
+                    }
+                    asked = self.refuse_takers(asked);
+                    if asked.is_empty() {
+                        return Decided::Confirmed;
+                    }
+                }
+                Append::Unknown(error) => {
+                    asked = self.desk.doubt();
+                    doubtful.push(id);
+                    let read = self.ledger.read(self.desk.position()).await;
+                    let hopeless = read.is_err() || doubtful.len() == DOUBTS_MAX;
+                    if read.is_ok_and(|delta| self.settled_by(delta, &doubtful, &asked)) {
+                        return Decided::Confirmed;
+                    }
+                    if hopeless {
+                        self.fail(&asked, &Failure::OutcomeUnknown(error.to_string()));
+                        return Decided::Failed;
+                    }
+                }
+                Append::Down(error) => {
+                    let asked = self.desk.give_up();
+                    if matches!(error, EngineError::Stopped(_)) {
+                        self.failed = Some(error.to_string());
+                    }
+                    self.fail(&asked, &failure(&doubtful, Failure::Unavailable(error.to_string())));
+                    return Decided::Failed;
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, appended: Appended) {
+        if appended.durable {
+            self.durable_revision = appended.position.revision;
+        }
+        let told = self.desk.settle(appended);
+        self.note_epoch();
+        self.tell(told);
+    }
+
+    /// Folds what others wrote. `true`: a doubtful try was among it, or may have been, and everybody has an answer.
+    fn settled_by(&mut self, delta: Delta, doubtful: &[BatchId], asked: &[Asked]) -> bool {
+        let Some(folded) = self.fold(delta) else { return false };
+        if folded.unseen.iter().any(|id| doubtful.contains(id)) {
+            self.fail(asked, &failure(doubtful, Failure::Full));
+            return true;
+        }
+        folded.found.iter().any(|id| doubtful.contains(id))
+    }
+
+    /// Writes down what went with a lost past, so that its holders are told.
+    pub(super) async fn mourn(&mut self) {
+        let Some(lost) = self.mourned.take() else { return };
+        let mut parts: Vec<Vec<_>> = lost.known.chunks(MOURNED_AT_ONCE).map(<[_]>::to_vec).collect();
+        if parts.is_empty() {
+            // The tokens rise even if no lock was lost.
+            parts.push(Vec::new());
+        }
+        for locks in parts {
+            let command = Command::Mourn { locks, last_token: lost.last_token };
+            if let Decided::Failed = self.decide(vec![Asked { ticket: None, command }]).await {
+                // Whoever was mourned already is passed over the next time.
+                let later = self.mourned.get_or_insert(Rewritten { last_token: lost.last_token, known: Vec::new() });
+                later.known.extend(lost.known);
+                return;
+            }
+        }
+    }
+
+    /// The disk is full: whoever wants something is refused, and whoever only frees goes on.
+    fn refuse_takers(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
+        let only_frees = |command: &Command| match command {
+            Command::Release { .. }
+            | Command::ForceRelease { .. }
+            | Command::CloseSession { .. }
+            | Command::CloseRoom { .. }
+            | Command::Withdraw { .. }
+            | Command::Mourn { .. }
+            | Command::Sweep => true,
+            Command::Acquire(_)
+            | Command::Renew { .. }
+            | Command::OpenSession { .. }
+            | Command::RestoreSession { .. }
+            | Command::OpenRoom { .. }
+            | Command::Beat { .. } => false,
+        };
+        let (freeing, taking): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| only_frees(&asked.command));
+        if taking.is_empty() {
+            self.fail(&freeing, &Failure::Full);
+            return Vec::new();
+        }
+        self.fail(&taking, &Failure::Full);
+        freeing
+    }
+
+    /// Folds what others wrote, and tells whoever was waiting for it. `None`: it can't be read, and all is over.
+    pub(super) fn fold(&mut self, delta: Delta) -> Option<Folded> {
+        self.contention.seen(&delta);
+        let mut folded = match self.desk.fold(delta) {
+            Ok(folded) => folded,
+            Err(error) => {
+                // The state may be half folded: nothing may be told from it any more.
+                self.failed = Some(error.to_string());
+                tracing::error!(space = %self.space, %error, "the ledger can't be read; stopping");
+                return None;
+            }
+        };
+        let position = self.desk.position();
+        if let Some(rewritten) = folded.rewritten.take() {
+            let (lost, last_token) = (rewritten.known.len(), rewritten.last_token);
+            tracing::warn!(space = %self.space, %position, lost, "the ledger was rewritten: what was known of it is void");
+            self.rewrites += 1;
+            self.published = 0;
+            self.durable_revision = position.revision;
+            for (_, ticket, _) in std::mem::take(&mut self.parked) {
+                folded.unplaced.push(ticket);
+            }
+            let mourned = self.mourned.get_or_insert(Rewritten { last_token, known: Vec::new() });
+            mourned.last_token = mourned.last_token.max(last_token);
+            mourned.known.extend(rewritten.known);
+        }
+        self.durable_revision = self.durable_revision.max(position.revision);
+        self.note_epoch();
+        self.tell(std::mem::take(&mut folded.told));
+        for ticket in &folded.unplaced {
+            if let Some(reply) = self.replies.remove(ticket) {
+                let _ = reply.send(Err(unseen()));
+            }
+        }
+        Some(folded)
+    }
+
+    /// Entry numbers of different epochs, or from before and after a rewriting, have nothing to do with each other.
+    fn note_epoch(&self) {
+        let epoch = self.desk.position().epoch.wrapping_add(self.rewrites);
+        self.outlets.epoch.store(epoch, Ordering::Relaxed);
+    }
+}
+
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    Recorded,
+    /// Nothing was written, and what is known now was the end of the ledger a moment ago.
+    Confirmed,
+    Failed,
+}
+
+impl Decided {
+    pub(super) fn is_confirmed(self) -> bool {
+        self != Decided::Failed
+    }
+}
+
+/// What to tell of a batch that failed: as long as an earlier try may be recorded, only that nobody knows.
+fn failure(doubtful: &[BatchId], certain: Failure) -> Failure {
+    if doubtful.is_empty() { certain } else { unseen() }
+}
+
+fn unseen() -> Failure {
+    Failure::OutcomeUnknown("the ledger could not be followed; ask again with the same request id".to_owned())
+}
+
+/// Names for batches that no other keeper gives.
+pub(super) struct BatchIds {
+    pub(super) prefix: u128,
+    pub(super) count: u64,
+}
+
+impl BatchIds {
+    fn next(&mut self) -> BatchId {
+        self.count += 1;
+        BatchId(self.prefix | u128::from(self.count))
+    }
+}

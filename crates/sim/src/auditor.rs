@@ -1,0 +1,558 @@
+//! Checks the promises. Knows only what clients sent and were told, and when.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use lockkeeper_core::command::Want;
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::lock::{Lock, LockId, Token};
+use lockkeeper_core::mode::Mode;
+use lockkeeper_core::session::SessionId;
+
+use crate::air::BEGIN;
+use crate::weather::Kind;
+
+/// How much longer than promised something may take: ways, pauses of servers, and a sweep that was put off.
+const SLACK: u64 = 1_000_000;
+/// How long after it was given up a request may still take effect.
+const LATE_MAX: u64 = 60_000_000;
+
+/// A promise that was not kept.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    pub promise: &'static str,
+    pub how: String,
+}
+
+/// Somebody in the queue, as a list shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub session: SessionId,
+    pub wants: Vec<Want>,
+    pub priority: u8,
+}
+
+/// What somebody who lists everything is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub locks: Vec<Arc<Lock>>,
+    pub waiting: Vec<Waiting>,
+}
+
+/// A lock that somebody was told of as theirs.
+#[derive(Clone, Debug)]
+struct Known {
+    lock: Arc<Lock>,
+    /// When it was last told of as held, and when that request was sent.
+    told: u64,
+    sent: u64,
+    /// The first moment at which its end was asked for by anybody who may.
+    end_asked: Option<u64>,
+    /// The moment at which its release was acknowledged.
+    end_told: Option<u64>,
+    /// The holder believes that it holds it until then.
+    believed_until: u64,
+}
+
+/// Somebody who may asked for the end of locks, and when that can have taken effect.
+#[derive(Clone, Debug)]
+struct EndAsked {
+    ends: Ends,
+    from: u64,
+    until: u64,
+}
+
+/// Whose end is asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Ends {
+    Lock(LockId),
+    /// Everything of a session.
+    Session(SessionId),
+    /// The locks of a session on a key, or of everybody.
+    Key(Option<SessionId>, Key),
+    /// Own shared locks that an exclusive one takes the place of.
+    Shared(SessionId, Target),
+}
+
+impl Ends {
+    fn ends(&self, lock: &Lock) -> bool {
+        match self {
+            Ends::Lock(id) => lock.id == *id,
+            Ends::Session(session) => lock.session == *session,
+            Ends::Key(session, key) => {
+                session.as_ref().is_none_or(|session| lock.session == *session) && lock.target.key == *key
+            }
+            Ends::Shared(session, target) => {
+                lock.session == *session && lock.target == *target && lock.mode == Mode::Shared
+            }
+        }
+    }
+}
+
+/// One acquisition, as its client sees it.
+#[derive(Clone, Debug)]
+struct Ask {
+    session: SessionId,
+    wants: Vec<Want>,
+    sent: u64,
+    /// When it was told for certain that nothing is held by it.
+    refused: Option<u64>,
+    granted: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    waiting: Waiting,
+    at: u64,
+}
+
+/// A grant, for those who ask about the order.
+#[derive(Clone, Debug)]
+struct Granted {
+    session: SessionId,
+    wants: Vec<Want>,
+    priority: u8,
+    sent: u64,
+    acquired: u64,
+    /// The session held something of the kind already, or waited for other things.
+    entangled: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Auditor {
+    kind: Kind,
+    quota: u32,
+    known: BTreeMap<Token, Known>,
+    asks: Vec<Ask>,
+    ends: Vec<EndAsked>,
+    /// When tokens were told, in that order, with the greatest so far.
+    tokens: Vec<(u64, Token)>,
+    seen_waiting: Vec<Seen>,
+    grants: Vec<Granted>,
+    fresh: HashMap<SessionId, Vec<u64>>,
+    /// When the power went: releases that were told before may have come back.
+    power_lost: Vec<u64>,
+    broken: Vec<Broken>,
+    hash: DefaultHasher,
+    trace: Option<Vec<String>>,
+}
+
+impl Auditor {
+    pub(crate) fn new(kind: Kind, quota: u32, traced: bool) -> Auditor {
+        Auditor {
+            kind,
+            quota,
+            known: BTreeMap::new(),
+            asks: Vec::new(),
+            ends: Vec::new(),
+            tokens: Vec::new(),
+            seen_waiting: Vec::new(),
+            grants: Vec::new(),
+            fresh: HashMap::new(),
+            power_lost: Vec::new(),
+            broken: Vec::new(),
+            hash: DefaultHasher::new(),
+            trace: traced.then(Vec::new),
+        }
+    }
+
+    pub(crate) fn broken(&self) -> &[Broken] {
+        &self.broken
+    }
+
+    pub(crate) fn take_trace(&mut self) -> Vec<String> {
+        self.trace.take().unwrap_or_default()
+    }
+
+    /// Two runs of one seed have the same.
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.hash.finish()
+    }
+
+    /// Notes something that happened, for the hash and for whoever reads the trace.
+    pub(crate) fn note(&mut self, now: u64, who: usize, facts: impl Hash, text: impl FnOnce() -> String) {
+        (now, who).hash(&mut self.hash);
+        facts.hash(&mut self.hash);
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>10.3} {who:>3} {}", now as f64 / 1000.0, text()));
+        }
+    }
+
+    pub(crate) fn breaks(&mut self, promise: &'static str, how: impl FnOnce() -> String) {
+        if self.broken.len() < 10 {
+            let how = how();
+            if let Some(trace) = &mut self.trace {
+                trace.push(format!("BROKEN {promise}: {how}"));
+            }
+            self.broken.push(Broken { promise, how });
+        }
+    }
+
+    fn keeps_everything(&self) -> bool {
+        self.kind != Kind::Forgetful
+    }
+
+    // What clients send.
+
+    /// An acquisition is on its way; the number names it.
+    pub(crate) fn asks(&mut self, now: u64, session: &SessionId, wants: &[Want]) -> usize {
+        self.asks.push(Ask {
+            session: session.clone(),
+            wants: wants.to_vec(),
+            sent: now,
+            refused: None,
+            granted: false,
+        });
+        self.asks.len() - 1
+    }
+
+    /// It was told that it holds nothing by it.
+    pub(crate) fn refused(&mut self, now: u64, ask: usize) {
+        self.asks[ask].refused = Some(now);
+    }
+
+    /// Somebody who may asks for the end of locks: whatever comes back, they may be gone from here on. The number
+    /// names the asking.
+    pub(crate) fn end_asked(&mut self, now: u64, ends: Ends) -> usize {
+        for known in self.known.values_mut().filter(|known| ends.ends(&known.lock)) {
+            known.end_asked.get_or_insert(now);
+            known.believed_until = known.believed_until.min(now);
+        }
+        self.ends.push(EndAsked { ends, from: now, until: now + LATE_MAX });
+        self.ends.len() - 1
+    }
+
+    /// The answer has come: nothing ends by it any more.
+    pub(crate) fn end_answered(&mut self, now: u64, asked: usize) {
+        self.ends[asked].until = now;
+    }
+
+    /// A holder gave up: from here on it believes nothing of them.
+    pub(crate) fn disbelieves(&mut self, now: u64, which: impl Fn(&Lock) -> bool) {
+        for known in self.known.values_mut().filter(|known| which(&known.lock)) {
+            known.believed_until = known.believed_until.min(now);
+        }
+    }
+
+    pub(crate) fn power_lost(&mut self, now: u64) {
+        self.power_lost.push(now);
+    }
+
+    // What clients are told.
+
+    /// Told that a set is held: all of it must be, by nobody else, under tokens that rise. `first_sent`: when the same
+    /// request was sent for the first time.
+    pub(crate) fn granted(
+        &mut self,
+        now: u64,
+        ask: usize,
+        first_sent: u64,
+        (locks, fresh): (&[Arc<Lock>], usize),
+        priority: u8,
+    ) {
+        let Ask { session, wants, sent, .. } = self.asks[ask].clone();
+        for want in &wants {
+            let has = |lock: &&Arc<Lock>| {
+                lock.target == want.target && (lock.mode == want.mode || lock.mode == Mode::Exclusive)
+            };
+            if !locks.iter().any(|lock| has(&lock)) {
+                self.breaks("P9", || format!("{session} asked for {want:?} and was granted {locks:?}"));
+            }
+        }
+        self.asks[ask].granted = true;
+        let touches = |target: &Target| wants.iter().any(|want| want.target.overlaps(target));
+        let holds = |known: &Known| known.lock.session == session && touches(&known.lock.target);
+        let may_hold = |ask: &Ask| {
+            let open = !ask.granted && ask.refused.is_none() && ask.session == session;
+            open && ask.wants.iter().any(|want| touches(&want.target))
+        };
+        let entangled = self.known.values().any(holds) || self.asks.iter().any(may_hold);
+        for lock in locks {
+            if lock.session != session {
+                self.breaks("P5", || format!("{session} was granted a lock of {}", lock.session));
+            }
+        }
+        for lock in &locks[..fresh.min(locks.len())] {
+            self.check_token(first_sent, now, lock);
+            self.check_expiry(lock);
+            self.count(&session, lock.acquired.0);
+        }
+        if let Some(first) = locks.first().filter(|_| fresh > 0) {
+            let acquired = first.acquired.0;
+            self.check_order(sent, &session, &wants, acquired);
+            self.grants.push(Granted { session, wants, priority, sent: first_sent, acquired, entangled });
+        }
+    }
+
+    /// The holder believes from now on, and until then, that it holds this.
+    pub(crate) fn believes(&mut self, now: u64, sent: u64, until: u64, lock: &Arc<Lock>) {
+        self.knows(now, sent, lock);
+        // What an operator took away meanwhile, the holder will hear of; nobody promised it sooner.
+        if now >= until || self.known.get(&lock.token).is_some_and(|known| known.end_asked.is_some()) {
+            return;
+        }
+        if self.keeps_everything() {
+            let other = self.known.values().find(|known| {
+                known.lock.session != lock.session
+                    && known.told <= now
+                    && now < known.believed_until
+                    && known.lock.mode.conflicts(lock.mode)
+                    && known.lock.target.overlaps(&lock.target)
+            });
+            if let Some(other) = other {
+                let how = format!("{} believes in {:?} while {lock:?} is held", other.lock.session, other.lock);
+                self.breaks("P1", || how);
+            }
+        }
+        let known = self.known.get_mut(&lock.token).expect("known now");
+        if known.lock.expires < lock.expires {
+            known.lock = lock.clone();
+        }
+        known.sent = known.sent.max(sent);
+        known.told = known.told.max(now);
+        known.believed_until = known.believed_until.max(until);
+    }
+
+    /// A holder heard of a lock that it has not taken for its own: it exists, but nobody acts on it.
+    pub(crate) fn knows(&mut self, now: u64, sent: u64, lock: &Arc<Lock>) {
+        if self.known.contains_key(&lock.token) {
+            return;
+        }
+        // Its end may have been asked for before it was told of.
+        let granted = lock.acquired.0 - BEGIN;
+        let ended = self.ends.iter().find(|end| end.ends.ends(lock) && end.until >= granted && end.from <= now);
+        let end_asked = ended.map(|end| end.from.max(granted));
+        let known = Known { lock: lock.clone(), told: now, sent, end_asked, end_told: None, believed_until: 0 };
+        self.known.insert(lock.token, known);
+    }
+
+    /// A later grant has a greater token; and no two locks have one.
+    fn check_token(&mut self, sent: u64, now: u64, lock: &Arc<Lock>) {
+        if let Some(known) = self.known.get(&lock.token) {
+            if known.lock.id != lock.id || known.lock.session != lock.session || known.lock.target != lock.target {
+                let other = known.lock.clone();
+                self.breaks("P2", || format!("{other:?} and {lock:?} have one token"));
+            }
+            return;
+        }
+        let before = self.tokens.partition_point(|(told, _)| *told < sent);
+        if let Some((told, greatest)) = before.checked_sub(1).map(|last| self.tokens[last])
+            && lock.token <= greatest
+        {
+            self.breaks("P2", || format!("{lock:?} was asked for at {sent}, and {greatest} told at {told}"));
+        }
+        let greatest = self.tokens.last().map_or(lock.token, |(_, greatest)| (*greatest).max(lock.token));
+        self.tokens.push((now, greatest));
+    }
+
+    /// By the engine's own times, two locks that exclude each other never lived at once.
+    fn check_expiry(&mut self, lock: &Arc<Lock>) {
+        if !self.keeps_everything() {
+            return;
+        }
+        let early = self.known.values().find(|known| {
+            known.lock.session != lock.session
+                && known.end_asked.is_none()
+                && known.lock.mode.conflicts(lock.mode)
+                && known.lock.target.overlaps(&lock.target)
+                && known.lock.acquired <= lock.acquired
+                && lock.acquired < known.lock.expires
+        });
+        if let Some(early) = early {
+            let how = format!("{lock:?} was granted before {:?} had expired", early.lock);
+            self.breaks("P4", || how);
+        }
+    }
+
+    fn count(&mut self, session: &SessionId, at: u64) {
+        if self.quota == 0 || !self.keeps_everything() {
+            return;
+        }
+        let times = self.fresh.entry(session.clone()).or_default();
+        if !times.contains(&at) {
+            times.push(at);
+            let lately = times.iter().filter(|time| **time + 60_000_000 > at && **time <= at).count();
+            if lately > self.quota as usize {
+                self.breaks("quota", || format!("{session} was granted {lately} within the window"));
+            }
+        }
+    }
+
+    pub(crate) fn forget_quota(&mut self, session: &SessionId) {
+        self.fresh.remove(session);
+    }
+
+    /// The owner was told that something it held is gone.
+    pub(crate) fn told_lost(&mut self, now: u64, session: &SessionId, which: impl Fn(&Lock) -> bool) {
+        if !self.keeps_everything() {
+            return;
+        }
+        let early = self.known.values().find(|known| {
+            known.lock.session == *session
+                && known.end_asked.is_none()
+                && which(&known.lock)
+                && now < known.sent + known.lock.ttl.0 * 1000
+        });
+        if let Some(early) = early {
+            let how = format!("{session} was told at {now} that it lost {:?}, renewed at {}", early.lock, early.sent);
+            self.breaks("P6", || how);
+        }
+    }
+
+    /// The owner was told what was released.
+    pub(crate) fn released(&mut self, now: u64, session: &SessionId, locks: &[Arc<Lock>]) {
+        for lock in locks {
+            if lock.session != *session {
+                self.breaks("P5", || format!("{session} released {lock:?}"));
+            }
+            if let Some(known) = self.known.get_mut(&lock.token) {
+                known.end_told.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Somebody listed everything.
+    pub(crate) fn looked(&mut self, sent: u64, now: u64, look: &Look) {
+        self.check_conflicts(look);
+        self.check_cycle(look);
+        for lock in &look.locks {
+            self.check_explained(sent, now, lock);
+        }
+        self.check_missing(sent, now, look);
+        for waiting in &look.waiting {
+            self.seen_waiting.push(Seen { waiting: waiting.clone(), at: now });
+        }
+    }
+
+    fn check_conflicts(&mut self, look: &Look) {
+        for (place, one) in look.locks.iter().enumerate() {
+            let conflict = look.locks[..place].iter().find(|other| {
+                one.session != other.session && one.mode.conflicts(other.mode) && one.target.overlaps(&other.target)
+            });
+            if let Some(other) = conflict {
+                self.breaks("P1", || format!("listed together: {one:?} and {other:?}"));
+            }
+        }
+    }
+
+    /// Nobody waits in a circle.
+    fn check_cycle(&mut self, look: &Look) {
+        let blocked_by = |session: &SessionId| -> Vec<SessionId> {
+            let wants = look.waiting.iter().filter(|waiting| waiting.session == *session).flat_map(|it| &it.wants);
+            let blocks = |want: &Want, lock: &Lock| {
+                lock.session != *session && lock.mode.conflicts(want.mode) && lock.target.overlaps(&want.target)
+            };
+            let of = |want: &Want| {
+                look.locks.iter().filter(|lock| blocks(want, lock)).map(|lock| lock.session.clone()).collect::<Vec<_>>()
+            };
+            wants.flat_map(of).collect()
+        };
+        for waiting in &look.waiting {
+            let (mut next, mut reached) = (blocked_by(&waiting.session), Vec::new());
+            while let Some(session) = next.pop() {
+                if session == waiting.session {
+                    self.breaks("deadlock", || format!("{session} waits for itself: {look:?}"));
+                    return;
+                }
+                if !reached.contains(&session) {
+                    next.extend(blocked_by(&session));
+                    reached.push(session);
+                }
+            }
+        }
+    }
+
+    /// Every lock that is listed was asked for, and not given back before.
+    fn check_explained(&mut self, sent: u64, now: u64, lock: &Arc<Lock>) {
+        if let Some(known) = self.known.get(&lock.token) {
+            let gone = known.end_told.filter(|told| *told < sent);
+            let came_back = self.power_lost.iter().any(|lost| gone.is_some_and(|gone| gone <= *lost + SLACK));
+            if let Some(gone) = gone.filter(|_| self.keeps_everything() && !came_back) {
+                self.breaks("P6", || format!("{lock:?} was released at {gone} and listed at {sent}"));
+            }
+            return;
+        }
+        let asked = self.asks.iter().any(|ask| {
+            ask.session == lock.session
+                && ask.sent <= now
+                && ask.refused.is_none_or(|refused| refused >= sent)
+                && ask.wants.iter().any(|want| want.target == lock.target)
+        });
+        // A waiter that was told to have gone may come back with an older past.
+        if !asked && self.keeps_everything() {
+            self.breaks("P9", || format!("nobody asked for {lock:?}, or was told that it is not theirs"));
+        }
+    }
+
+    /// What was told as held and cannot have ended is listed.
+    fn check_missing(&mut self, sent: u64, now: u64, look: &Look) {
+        if !self.keeps_everything() {
+            return;
+        }
+        let missing = self.known.values().find(|known| {
+            known.told < sent
+                && known.end_asked.is_none()
+                && BEGIN + now < known.lock.expires.0
+                && !look.locks.iter().any(|lock| lock.token == known.lock.token)
+        });
+        if let Some(missing) = missing {
+            let how = format!("{:?} was told as held, and not listed at {now}", missing.lock);
+            self.breaks("P6", || how);
+        }
+    }
+
+    /// Nobody who came later, with no more priority, was served earlier.
+    fn check_order(&mut self, sent: u64, session: &SessionId, wants: &[Want], acquired: u64) {
+        if !self.keeps_everything() {
+            return;
+        }
+        let same = |waiting: &Waiting| waiting.session == *session && waiting.wants == *wants;
+        // Seen since it asked: an earlier place in the queue may have been given up.
+        let Some(seen) = self.seen_waiting.iter().find(|seen| same(&seen.waiting) && seen.at > sent) else { return };
+        let overlap = |theirs: &[Want]| {
+            theirs.iter().any(|a| wants.iter().any(|b| a.mode.conflicts(b.mode) && a.target.overlaps(&b.target)))
+        };
+        let overtaken = self.grants.iter().find(|grant| {
+            grant.session != *session
+                && !grant.entangled
+                && grant.sent > seen.at
+                && grant.acquired < acquired
+                && grant.priority <= seen.waiting.priority
+                && overlap(&grant.wants)
+        });
+        if let Some(grant) = overtaken {
+            let how = format!("{session} was seen waiting at {} for {wants:?}, and {grant:?} came first", seen.at);
+            self.breaks("P11", || how);
+        }
+    }
+
+    /// At the end, everything must be free again.
+    pub(crate) fn not_free(&mut self, target: &Target, why: &str) {
+        self.breaks("P8", || format!("{target:?} is not free though everybody is gone: {why}"));
+    }
+
+    /// A lock of a session that was last heard long before it was granted.
+    pub(crate) fn heard(&mut self, look: &Look, last_heard: impl Fn(&SessionId) -> Option<u64>, alive: u64) {
+        for lock in &look.locks {
+            let Some(heard) = last_heard(&lock.session) else { continue };
+            if lock.acquired.0 > BEGIN + heard + alive + SLACK {
+                self.breaks("P10", || format!("{lock:?} was granted to a session last heard at {heard}"));
+            }
+        }
+    }
+
+    /// Another body under an id that was answered.
+    pub(crate) fn mismatched(&mut self, how: impl FnOnce() -> String) {
+        if self.keeps_everything() {
+            self.breaks("P7", how);
+        }
+    }
+
+    /// The same request was answered twice.
+    pub(crate) fn answered_again(&mut self, first: &[(LockId, Token)], again: &[(LockId, Token)]) {
+        if first != again && self.keeps_everything() {
+            self.breaks("P7", || format!("one request, two answers: {first:?} and {again:?}"));
+        }
+    }
+}

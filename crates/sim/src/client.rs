@@ -1,0 +1,632 @@
+//! A client: asks for this and that, beats, forgets, dies; and believes what it was told, no longer than it may.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use lockkeeper_core::command::{Acquire, Actor, Command, Request, Want, Which};
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::lock::{Lock, LockId, Token};
+use lockkeeper_core::mode::Mode;
+use lockkeeper_core::outcome::{Answer, Refusal};
+use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
+use lockkeeper_core::span::Span;
+use lockkeeper_core::time::Millis;
+use lockkeeper_keeper::Failure;
+
+use crate::auditor::{Auditor, Ends, Look, Waiting};
+use crate::server::Reply;
+use crate::world::World;
+
+/// A holder trusts a lease a hundredth less than its TTL, for the drift of clocks.
+const TRUST: u64 = 990;
+/// The most a simulated clock drifts, in hundred-thousandths.
+const DRIFT_MAX: i64 = 500;
+const PATIENCE: u64 = 3000;
+
+pub(crate) struct Client {
+    number: usize,
+    world: Arc<World>,
+    mind: Mutex<Mind>,
+}
+
+/// What a client knows.
+struct Mind {
+    session: SessionId,
+    lives: usize,
+    ttl: u64,
+    /// What it believes to hold, and until when, in true microseconds.
+    held: BTreeMap<LockId, (Arc<Lock>, u64)>,
+    requests: Vec<Asked>,
+    asked_for: Vec<Target>,
+    paused_until: u64,
+    drift: i64,
+    made: u64,
+}
+
+/// A request that was made under an id, and what it got.
+#[derive(Clone)]
+struct Asked {
+    acquire: Acquire,
+    first_sent: u64,
+    granted: Option<Vec<(LockId, Token)>>,
+}
+
+/// What is known after a call.
+enum Heard {
+    Told(Answer),
+    /// For certain nothing was changed.
+    Nothing,
+    Unknown,
+}
+
+impl Client {
+    pub(crate) fn new(number: usize, world: Arc<World>) -> Client {
+        let (ttl, drift) = {
+            let mut rng = world.air.rng();
+            (rng.u64(1..=8) * 1000, rng.i64(-DRIFT_MAX..=DRIFT_MAX))
+        };
+        let mind = Mind {
+            session: session(number, 1),
+            lives: 1,
+            ttl,
+            held: BTreeMap::new(),
+            requests: Vec::new(),
+            asked_for: Vec::new(),
+            paused_until: 0,
+            drift,
+            made: 0,
+        };
+        Client { number, world, mind: Mutex::new(mind) }
+    }
+
+    fn mind(&self) -> MutexGuard<'_, Mind> {
+        self.mind.lock().expect("no holder panics")
+    }
+
+    fn audit(&self) -> MutexGuard<'_, Auditor> {
+        self.world.auditor()
+    }
+
+    fn now(&self) -> u64 {
+        self.world.air.now()
+    }
+
+    fn draw(&self, most: u64) -> u64 {
+        self.world.air.rng().u64(..most)
+    }
+
+    fn actor(&self) -> Actor {
+        actor(&self.mind().session)
+    }
+
+    /// Asks for this and that, without end.
+    pub(crate) async fn live(self: Arc<Client>) {
+        loop {
+            let weather = &self.world.air.weather;
+            self.world.air.way(weather.thinking).await;
+            if self.world.air.chance(weather.client_pauses) {
+                let pause = self.draw(12_000);
+                self.mind().paused_until = self.now() + pause * 1000;
+            }
+            self.stall().await;
+            if self.world.air.chance(weather.client_deaths) {
+                self.die();
+                continue;
+            }
+            match self.draw(100) {
+                0..45 => self.acquire().await,
+                45..65 => self.release().await,
+                65..70 => self.ask_again().await,
+                70..75 => self.meddle().await,
+                75..87 => self.look().await,
+                87..91 => self.close_or_open().await,
+                91..93 => self.force().await,
+                93..96 => self.room().await,
+                _ => self.renew_one().await,
+            }
+        }
+    }
+
+    /// Renews all that it holds, as long as it lives.
+    pub(crate) async fn beat(self: Arc<Client>) {
+        loop {
+            let interval = self.mind().ttl / 3;
+            tokio::time::sleep(Duration::from_millis(interval)).await;
+            self.stall().await;
+            if !self.mind().held.is_empty() {
+                self.beat_once(&[]).await;
+            }
+        }
+    }
+
+    /// A paused process does nothing until it goes on.
+    async fn stall(&self) {
+        loop {
+            let wait = self.mind().paused_until.saturating_sub(self.now());
+            if wait == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_micros(wait)).await;
+        }
+    }
+
+    /// Gone without a word; another with another session takes its place.
+    fn die(&self) {
+        let now = self.now();
+        let mut mind = self.mind();
+        self.audit().disbelieves(now, |lock| lock.session == mind.session);
+        self.world.dead(&mind.session, now);
+        mind.lives += 1;
+        mind.session = session(self.number, mind.lives);
+        mind.held.clear();
+        mind.requests.clear();
+        mind.asked_for.clear();
+        let text = mind.session.clone();
+        self.audit().note(now, self.number, "dies", || format!("dies, and comes as {text}"));
+    }
+
+    /// Sends a command to some server and waits for the answer, for so long.
+    async fn call(&self, command: Command, wait: u64) -> Heard {
+        let air = &self.world.air;
+        let patience = if self.draw(10) == 0 { self.draw(wait + PATIENCE) } else { wait + PATIENCE };
+        let server = self.world.some_server();
+        let repeats = matches!(&command, Command::Acquire(acquire) if acquire.request.is_some());
+        if repeats && air.chance(air.weather.doubled) {
+            self.send_twin(server, command.clone());
+        }
+        let asking = async {
+            air.way(air.weather.way).await;
+            if air.chance(air.weather.request_lost) {
+                return Reply::Silence;
+            }
+            let reply = self.world.servers[server].ask(command, false).await;
+            air.way(air.weather.way).await;
+            if air.chance(air.weather.answer_lost) { Reply::Silence } else { reply }
+        };
+        let reply = tokio::time::timeout(Duration::from_millis(patience), asking).await;
+        self.stall().await;
+        match reply {
+            Ok(Reply::Said(Ok(answer))) => Heard::Told(answer),
+            Ok(Reply::Said(Err(Failure::Unavailable(_) | Failure::Full))) => Heard::Nothing,
+            Ok(Reply::Said(Err(Failure::OutcomeUnknown(_))) | Reply::Silence) | Err(_) => Heard::Unknown,
+        }
+    }
+
+    /// The network delivers a request a second time, a little later.
+    fn send_twin(&self, server: usize, command: Command) {
+        if let Command::Acquire(acquire) = &command {
+            let now = self.now();
+            self.audit().asks(now, &acquire.actor.session, &acquire.wants);
+        }
+        let world = self.world.clone();
+        tokio::spawn(async move {
+            world.air.way(500).await;
+            let _ = tokio::time::timeout(Duration::from_secs(5), world.servers[server].ask(command, false)).await;
+        });
+    }
+
+    async fn acquire(&self) {
+        let acquire = self.drawn_acquire();
+        let replaced = acquire.wants.iter().filter(|want| want.mode == Mode::Exclusive);
+        for want in replaced {
+            let ends = Ends::Shared(acquire.actor.session.clone(), want.target.clone());
+            let now = self.now();
+            self.audit().end_asked(now, ends);
+        }
+        if acquire.request.is_some() {
+            let first_sent = self.now();
+            self.mind().requests.push(Asked { acquire: acquire.clone(), first_sent, granted: None });
+        }
+        self.send_acquire(acquire, None).await;
+    }
+
+    fn drawn_acquire(&self) -> Acquire {
+        let mut rng = self.world.air.rng();
+        let count = if rng.u8(..4) == 0 { rng.usize(2..=3) } else { 1 };
+        let wants = (0..count).map(|_| Want {
+            target: drawn_target(&mut rng, self.world.air.weather.files),
+            mode: if rng.u8(..3) == 0 { Mode::Shared } else { Mode::Exclusive },
+        });
+        let mut wants: Vec<Want> = wants.collect();
+        // One target once: the mode that is granted is then the mode that was asked for.
+        wants.sort_by(|one, other| one.target.cmp(&other.target));
+        wants.dedup_by(|one, other| one.target == other.target);
+        let wait = [0, 0, 100, 2000, 20_000][rng.usize(..5)];
+        let named = rng.u8(..10) < 6;
+        let priority = if rng.u8(..5) == 0 { rng.u8(4..=6) } else { 5 };
+        drop(rng);
+        let mut mind = self.mind();
+        mind.made += 1;
+        let id = format!("{}-r{}", mind.session, mind.made);
+        let digest = mind.made;
+        let request = named.then(|| Request { id: RequestId::parse(&id).expect("an id"), digest });
+        mind.asked_for.extend(wants.iter().map(|want| want.target.clone()));
+        Acquire {
+            actor: actor(&mind.session),
+            wants,
+            intention: Intention::default(),
+            ttl: Millis(mind.ttl),
+            wait: Millis(wait),
+            priority,
+            feature: None,
+            request,
+        }
+    }
+
+    /// Sends it, and again under the same id if nothing comes back. `long_ago`: it was sent before, then.
+    async fn send_acquire(&self, acquire: Acquire, long_ago: Option<u64>) {
+        let first_sent = long_ago.unwrap_or_else(|| self.now());
+        for _ in 0..3 {
+            let sent = self.now();
+            let session = acquire.actor.session.clone();
+            let ask = self.audit().asks(sent, &session, &acquire.wants);
+            self.audit().note(sent, self.number, ask, || {
+                let wants: Vec<String> = acquire.wants.iter().map(|want| asked(&want.target, want.mode)).collect();
+                let id = acquire.request.as_ref().map_or("no id", |request| request.id.as_str());
+                format!("asks for {} under {id}, waits {} ms", wants.join(", "), acquire.wait.0)
+            });
+            let heard = self.call(Command::Acquire(acquire.clone()), acquire.wait.0).await;
+            if self.mind().session != session {
+                return;
+            }
+            let now = self.now();
+            match heard {
+                Heard::Told(Answer::Granted { locks, fresh }) => {
+                    self.granted(&acquire, ask, first_sent, (&locks, fresh), long_ago.is_none()).await;
+                    return;
+                }
+                Heard::Told(Answer::Refused(refusal)) => {
+                    let named = format!("{refusal:?}");
+                    let word = named.split(['(', ' ']).next().unwrap_or_default().to_owned();
+                    self.audit().note(now, self.number, word.as_bytes(), || format!("is refused: {named:.300}"));
+                    self.audit().refused(now, ask);
+                    return;
+                }
+                Heard::Told(_) | Heard::Nothing => {
+                    self.audit().note(now, self.number, "nothing", || "is told that nothing changed".to_owned());
+                    self.audit().refused(now, ask);
+                    return;
+                }
+                Heard::Unknown if acquire.request.is_some() => {}
+                Heard::Unknown => return,
+            }
+        }
+    }
+
+    async fn granted(
+        &self,
+        acquire: &Acquire,
+        ask: usize,
+        sent: u64,
+        (locks, fresh): (&[Arc<Lock>], usize),
+        first_time: bool,
+    ) {
+        let now = self.now();
+        let tokens: Vec<(LockId, Token)> = locks.iter().map(|lock| (lock.id, lock.token)).collect();
+        let numbers: Vec<u64> = tokens.iter().map(|(_, token)| token.0).collect();
+        self.audit().note(now, self.number, numbers, || format!("is granted {}", shown(locks)));
+        self.audit().granted(now, ask, sent, (locks, fresh), acquire.priority);
+        if let Some(request) = &acquire.request {
+            let mut mind = self.mind();
+            if let Some(asked) = mind.requests.iter_mut().find(|asked| asked.acquire.request.as_ref() == Some(request))
+            {
+                match &asked.granted {
+                    Some(first) => self.audit().answered_again(first, &tokens),
+                    None => asked.granted = Some(tokens),
+                }
+            }
+        }
+        for lock in locks {
+            self.audit().knows(now, sent, lock);
+        }
+        if !first_time {
+            return;
+        }
+        // It may have stood in the queue for long: only a beat proves it.
+        if now - sent > acquire.ttl.0 * 100 {
+            self.beat_once(locks).await;
+        } else {
+            for lock in locks {
+                self.believe(sent, lock);
+            }
+        }
+    }
+
+    fn believe(&self, sent: u64, lock: &Arc<Lock>) {
+        let now = self.now();
+        let mut mind = self.mind();
+        if mind.session != lock.session {
+            return;
+        }
+        let trusted = lock.ttl.0 * TRUST;
+        let until = sent + (trusted as i64 + trusted as i64 * mind.drift / 100_000) as u64;
+        if now < until {
+            mind.held.insert(lock.id, (lock.clone(), until));
+            self.audit().believes(now, sent, until, lock);
+        }
+    }
+
+    /// One beat. `new`: locks that were granted and are believed in from here on.
+    async fn beat_once(&self, new: &[Arc<Lock>]) {
+        let (actor, sent) = (self.actor(), self.now());
+        let session = actor.session.clone();
+        let held_before: Vec<LockId> = self.mind().held.keys().copied().collect();
+        let command = Command::Renew { actor, which: Which::Everything, ttl: None, token: None };
+        let Heard::Told(Answer::Renewed { locks, lost: _ }) = self.call(command, 0).await else { return };
+        if self.mind().session != session {
+            return;
+        }
+        let now = self.now();
+        self.audit().note(now, self.number, locks.len(), || format!("beat: {}", shown(&locks)));
+        for lock in &locks {
+            let believed = self.mind().held.get(&lock.id).is_some_and(|(_, until)| now < *until);
+            if believed || new.iter().any(|new| new.id == lock.id) {
+                self.believe(sent, lock);
+            } else {
+                self.audit().knows(now, sent, lock);
+            }
+        }
+        let gone = |id: &LockId| !locks.iter().any(|lock| lock.id == *id);
+        for id in held_before.iter().chain(new.iter().map(|lock| &lock.id)).filter(|id| gone(id)) {
+            self.mind().held.remove(id);
+            self.audit().told_lost(now, &session, |lock| lock.id == *id);
+            self.audit().disbelieves(now, |lock| lock.session == session && lock.id == *id);
+        }
+        self.mind().held.retain(|_, (_, until)| now < *until);
+    }
+
+    async fn renew_one(&self) {
+        let Some((lock, _)) = self.some_held() else { return };
+        let (actor, sent) = (self.actor(), self.now());
+        let session = actor.session.clone();
+        let stale = self.draw(4) == 0;
+        let token = if stale { Token(lock.token.0 - 1) } else { lock.token };
+        let command = Command::Renew { actor, which: Which::Id(lock.id), ttl: None, token: Some(token) };
+        let heard = self.call(command, 0).await;
+        let now = self.now();
+        match heard {
+            Heard::Told(Answer::Renewed { locks, .. }) => {
+                if stale {
+                    self.audit().breaks("P5", || format!("a stale token renewed {lock:?}"));
+                }
+                let believed = |id| self.mind().held.get(&id).is_some_and(|(_, until): &(_, u64)| now < *until);
+                for lock in locks.iter().filter(|lock| believed(lock.id)).collect::<Vec<_>>() {
+                    self.believe(sent, lock);
+                }
+            }
+            Heard::Told(Answer::Refused(Refusal::LockLost { .. } | Refusal::NotFound { .. })) if !stale => {
+                self.audit().told_lost(now, &session, |other| other.id == lock.id);
+                self.mind().held.remove(&lock.id);
+                self.audit().disbelieves(now, |other| other.session == session && other.id == lock.id);
+            }
+            _ => {}
+        }
+    }
+
+    fn some_held(&self) -> Option<(Arc<Lock>, u64)> {
+        let now = self.now();
+        let held: Vec<_> = self.mind().held.values().filter(|(_, until)| now < *until).cloned().collect();
+        (!held.is_empty()).then(|| held[self.draw(held.len() as u64) as usize].clone())
+    }
+
+    async fn release(&self) {
+        let Some((lock, _)) = self.some_held() else { return };
+        let actor = self.actor();
+        let session = actor.session.clone();
+        let (which, ends, token) = match self.draw(4) {
+            0 => (Which::Everything, Ends::Session(session.clone()), None),
+            1 => {
+                let key = lock.target.key.clone();
+                (Which::Key(key.clone(), None), Ends::Key(Some(session.clone()), key), None)
+            }
+            _ => (Which::Id(lock.id), Ends::Lock(lock.id), Some(lock.token)),
+        };
+        let sent = self.now();
+        let asked = self.audit().end_asked(sent, ends);
+        match &which {
+            Which::Everything => self.mind().held.clear(),
+            Which::Key(key, _) => self.mind().held.retain(|_, (lock, _)| lock.target.key != *key),
+            Which::Id(id) => {
+                self.mind().held.remove(id);
+            }
+        }
+        let heard = self.call(Command::Release { actor, which, token, request: None }, 0).await;
+        let now = self.now();
+        match heard {
+            Heard::Told(Answer::Released { locks }) => {
+                self.audit().note(now, self.number, locks.len(), || format!("released {}", shown(&locks)));
+                self.audit().released(now, &session, &locks);
+                self.audit().end_answered(now, asked);
+            }
+            Heard::Told(_) | Heard::Nothing => {
+                self.audit().note(now, self.number, "unreleased", || "released nothing".to_owned());
+                self.audit().end_answered(now, asked);
+            }
+            Heard::Unknown => self.audit().note(now, self.number, "perhaps", || "released perhaps".to_owned()),
+        }
+    }
+
+    /// Asks an old question once more, or another under its id.
+    async fn ask_again(&self) {
+        let requests = self.mind().requests.clone();
+        if requests.is_empty() {
+            return;
+        }
+        let asked = requests[self.draw(requests.len() as u64) as usize].clone();
+        if self.draw(3) > 0 {
+            self.send_acquire(asked.acquire, Some(asked.first_sent)).await;
+            return;
+        }
+        let mut other = asked.acquire;
+        let request = other.request.as_mut().expect("asked under an id");
+        request.digest += 1_000_000;
+        let (sent, session) = (self.now(), other.actor.session.clone());
+        let ask = self.audit().asks(sent, &session, &other.wants);
+        match self.call(Command::Acquire(other), 0).await {
+            Heard::Told(Answer::Granted { locks, .. }) if asked.granted.is_some() => {
+                self.audit().mismatched(|| format!("another body under a used id was granted {}", shown(&locks)));
+            }
+            Heard::Told(Answer::Refused(_)) | Heard::Nothing => {
+                let now = self.now();
+                self.audit().refused(now, ask);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tries to end or to renew what others hold.
+    async fn meddle(&self) {
+        let now = self.now();
+        let session = self.mind().session.clone();
+        let Some(lock) = self.world.a_lock_not_of(&session, now) else { return };
+        let actor = self.actor();
+        let which = Which::Id(lock.id);
+        let command = if self.draw(2) == 0 {
+            Command::Release { actor, which, token: None, request: None }
+        } else {
+            Command::Renew { actor, which, ttl: Some(Millis(1000)), token: None }
+        };
+        if let Heard::Told(Answer::Released { locks } | Answer::Renewed { locks, .. }) = self.call(command, 0).await
+            && locks.iter().any(|theirs| theirs.session != session)
+        {
+            self.audit().breaks("P5", || format!("{session} got at {lock:?}"));
+        }
+    }
+
+    async fn look(&self) {
+        let (air, sent) = (&self.world.air, self.now());
+        let server = self.world.some_server();
+        let looking = async {
+            air.way(air.weather.way).await;
+            let seen = self.world.servers[server].look(look_at).await;
+            air.way(air.weather.way).await;
+            seen
+        };
+        let seen = tokio::time::timeout(Duration::from_millis(PATIENCE), looking).await;
+        self.stall().await;
+        if let Ok(Reply::Said(Ok(look))) = seen {
+            let now = self.now();
+            self.audit().note(now, self.number, look.locks.len(), || {
+                format!("sees {}, {} waiting", shown(&look.locks), look.waiting.len())
+            });
+            self.audit().looked(sent, now, &look);
+            self.world.seen(&look);
+        }
+    }
+
+    async fn close_or_open(&self) {
+        let actor = self.actor();
+        let (sent, session) = (self.now(), actor.session.clone());
+        if self.draw(2) == 0 {
+            let asked = self.audit().end_asked(sent, Ends::Session(session.clone()));
+            self.audit().forget_quota(&session);
+            self.mind().held.clear();
+            self.mind().requests.clear();
+            if let Heard::Told(Answer::Closed { released, .. }) = self.call(Command::CloseSession { actor }, 0).await {
+                let now = self.now();
+                self.audit().note(now, self.number, released.len(), || format!("closed: {}", shown(&released)));
+                self.audit().released(now, &session, &released);
+                self.audit().end_answered(now, asked);
+            }
+            return;
+        }
+        // What was lost may be given back, all of it.
+        let asked_for = self.mind().asked_for.clone();
+        let wants: Vec<Want> = asked_for.into_iter().map(|target| Want { target, mode: Mode::Exclusive }).collect();
+        self.audit().asks(sent, &session, &wants);
+        if let Heard::Told(Answer::Opened { restored, refreshed, .. }) =
+            self.call(Command::OpenSession { actor }, 0).await
+        {
+            let now = self.now();
+            self.audit().note(now, self.number, restored.len(), || format!("restored {}", shown(&restored)));
+            for lock in restored.iter().chain(&refreshed) {
+                self.audit().knows(now, sent, lock);
+            }
+        }
+    }
+
+    async fn force(&self) {
+        let key = drawn_target(&mut self.world.air.rng(), self.world.air.weather.files).key;
+        let (by, reason) = (AgentName::parse("operator").expect("a name"), Intention::default());
+        let sent = self.now();
+        let asked = self.audit().end_asked(sent, Ends::Key(None, key.clone()));
+        let command = Command::ForceRelease { by, reason, which: Which::Key(key, None), request: None };
+        if let Heard::Told(_) | Heard::Nothing = self.call(command, 0).await {
+            let now = self.now();
+            self.audit().end_answered(now, asked);
+        }
+    }
+
+    async fn room(&self) {
+        let key = drawn_target(&mut self.world.air.rng(), self.world.air.weather.files).key;
+        let actor = self.actor();
+        let command = if self.draw(2) == 0 {
+            Command::OpenRoom { actor, key, busy: Millis(2000) }
+        } else {
+            Command::CloseRoom { actor, key }
+        };
+        self.call(command, 0).await;
+    }
+}
+
+fn session(number: usize, life: usize) -> SessionId {
+    SessionId::parse(&format!("c{number}-{life}")).expect("a session")
+}
+
+pub(crate) fn actor(session: &SessionId) -> Actor {
+    let agent = AgentName::parse(session.as_str()).expect("a name");
+    Actor { session: session.clone(), agent, agent_type: None, bound: false }
+}
+
+/// Files and lines of them, trees, and things that are no files.
+fn drawn_target(rng: &mut fastrand::Rng, files: usize) -> Target {
+    let file = rng.usize(..files);
+    let (key, lines) = match rng.u8(..20) {
+        0 => ("src/**".to_owned(), false),
+        1 => ("src/*".to_owned(), false),
+        2 => ("db:schema:users".to_owned(), false),
+        3 => ("flag:a/*".to_owned(), false),
+        4 => ("flag:a/b".to_owned(), false),
+        _ => (format!("src/f{file}.rs"), rng.bool()),
+    };
+    let span = if lines {
+        let start = rng.u32(1..=6);
+        Span::checked(Some(start.into()), Some((start + rng.u32(..4)).into())).expect("lines")
+    } else {
+        Span::WHOLE
+    };
+    Target::new(Key::parse(&key).expect("a key"), span).expect("a target")
+}
+
+/// Everything that can be fought for, as whole keys.
+pub(crate) fn everything(files: usize) -> Vec<Target> {
+    let files = (0..files).map(|file| format!("src/f{file}.rs"));
+    let keys = files.chain(["db:schema:users".to_owned(), "flag:a/*".to_owned(), "src/**".to_owned()]);
+    keys.map(|key| Target::new(Key::parse(&key).expect("a key"), Span::WHOLE).expect("a target")).collect()
+}
+
+/// What a list shows, in an order of its own.
+pub(crate) fn look_at(state: &lockkeeper_core::state::State) -> Look {
+    let mut locks: Vec<Arc<Lock>> = state.locks().cloned().collect();
+    locks.sort_unstable_by_key(|lock| lock.token);
+    let mut waiters: Vec<_> = state.waiters().cloned().collect();
+    waiters.sort_unstable_by_key(|waiter| waiter.rank());
+    let waiting = waiters.iter().map(|waiter| Waiting {
+        session: waiter.asked.session.clone(),
+        wants: waiter.asked.wants.clone(),
+        priority: waiter.asked.priority,
+    });
+    Look { locks, waiting: waiting.collect() }
+}
+
+fn asked(target: &Target, mode: Mode) -> String {
+    format!("{}:{}-{}:{mode}", target.key.as_str(), target.span.start(), target.span.last().unwrap_or(0))
+}
+
+fn shown(locks: &[Arc<Lock>]) -> String {
+    let one = |lock: &Arc<Lock>| {
+        format!("{}:{}#{}", lock.session, asked(&lock.target, lock.mode), lock.token.0 % 1_000_000_000)
+    };
+    locks.iter().map(one).collect::<Vec<_>>().join(", ")
+}

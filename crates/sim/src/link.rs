@@ -1,0 +1,322 @@
+//! A server's way to its ledger: answers late, twice, never, or with a shrug; and the disk below, if it is one.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use lockkeeper_core::space::Space;
+use lockkeeper_core::time::Stamp;
+use lockkeeper_engine::{
+    Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory, Position,
+    Strength,
+};
+use tokio::sync::watch;
+
+use crate::air::{Air, SimTime};
+use crate::weather::Kind;
+
+/// The one ledger of a run, and those who are linked to it.
+pub(crate) struct Store {
+    air: Arc<Air>,
+    memory: Memory,
+    ledger: Arc<dyn Ledger>,
+    space: Space,
+    links: Mutex<Vec<Weak<Link>>>,
+    /// Of a disk: the last revision that is safe from a power loss.
+    synced: AtomicU64,
+    full: AtomicBool,
+}
+
+impl Store {
+    pub(crate) async fn new(air: Arc<Air>) -> Arc<Store> {
+        let memory = Memory::with_time(Arc::new(SimTime(air.clone())));
+        let space = Space::parse("sim").expect("a name");
+        let ledger = memory.open(&space).await.expect("memory opens");
+        let (links, synced) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Store { air, memory, ledger, space, links, synced, full: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    async fn end(&self) -> u64 {
+        let delta = self.ledger.read(Position::ORIGIN).await.expect("memory reads");
+        let base = match delta.base {
+            lockkeeper_engine::Base::Snapshot { position, .. } => position.revision,
+            _ => 0,
+        };
+        delta.records.last().map_or(base, |record| record.position.revision)
+    }
+
+    /// The power goes: of what was not synced, some is on the disk and some is not, but no hole is left.
+    pub(crate) async fn lose_power(&self) {
+        let (synced, end) = (self.synced.load(Ordering::Relaxed), self.end().await);
+        let kept = self.air.rng().u64(synced.min(end)..=end);
+        self.memory.lose_after(&self.space, kept);
+    }
+
+    /// Another machine takes over and has not heard of the last few batches.
+    pub(crate) async fn fail_over(&self) {
+        let end = self.end().await;
+        let lost = if self.air.rng().u8(..6) == 0 { end } else { self.air.rng().u64(..=end.min(20)) };
+        self.memory.lose_after(&self.space, end - lost);
+        self.tell_moved(None);
+    }
+
+    /// A new process opens the disk: what it reads, it has synced.
+    pub(crate) async fn opened(&self) {
+        self.synced.store(self.end().await, Ordering::Relaxed);
+    }
+
+    /// Everybody linked hears, sooner or later, that the ledger moved.
+    fn tell_moved(&self, but: Option<&Link>) {
+        let links = self.links.lock().expect("no holder panics").clone();
+        for link in links.iter().filter_map(Weak::upgrade) {
+            if but.is_some_and(|but| std::ptr::eq(but, &raw const *link)) {
+                continue;
+            }
+            let (air, revision) = (self.air.clone(), *self.ledger.moved().borrow());
+            tokio::spawn(async move {
+                air.way(air.weather.notice).await;
+                link.moved.send_replace(revision);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("synced", &self.synced).finish_non_exhaustive()
+    }
+}
+
+/// What one run of one server has of the ledger.
+#[derive(Debug)]
+pub(crate) struct Link {
+    store: Arc<Store>,
+    own: Weak<Link>,
+    dead: AtomicBool,
+    /// Not before this moment does anything happen, in true microseconds.
+    paused_until: AtomicU64,
+    broken: AtomicBool,
+    durable: watch::Sender<Durable>,
+    moved: watch::Sender<u64>,
+}
+
+impl Link {
+    pub(crate) fn new(store: &Arc<Store>) -> Arc<Link> {
+        let link = Arc::new_cyclic(|own| Link {
+            store: store.clone(),
+            own: own.clone(),
+            dead: AtomicBool::new(false),
+            paused_until: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+            durable: watch::Sender::new(Durable::Up(0)),
+            moved: watch::Sender::new(0),
+        });
+        store.links.lock().expect("no holder panics").push(Arc::downgrade(&link));
+        link
+    }
+
+    /// The process is gone: nothing it had under way is answered any more.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pause(&self, millis: u64) {
+        self.paused_until.store(self.air().now() + millis * 1000, Ordering::Relaxed);
+    }
+
+    /// The disk has failed under it, and it must be started anew.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    fn air(&self) -> &Air {
+        &self.store.air
+    }
+
+    fn on_disk(&self) -> bool {
+        self.air().weather.kind == Kind::Disk
+    }
+
+    /// Nothing passes while the process is paused, and nothing ever when it is dead.
+    pub(crate) async fn gate(&self) {
+        loop {
+            if self.dead.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            let wait = self.paused_until.load(Ordering::Relaxed).saturating_sub(self.air().now());
+            if wait == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_micros(wait)).await;
+        }
+    }
+
+    async fn there(&self) {
+        self.gate().await;
+        if !self.on_disk() {
+            self.air().way(self.air().weather.ledger_way).await;
+            self.gate().await;
+        }
+    }
+
+    async fn back(&self) {
+        if !self.on_disk() {
+            self.air().way(self.air().weather.ledger_way).await;
+        }
+        self.gate().await;
+    }
+
+    async fn append_to_store(self: Arc<Link>, expected: Position, proposed: Stamp, batch: Batch) -> Append {
+        // A store with a clock of its own stamps as it likes.
+        let proposed = if self.air().rng().u8(..3) == 0 { Stamp::default() } else { proposed };
+        let appended = self.store.ledger.append(expected, proposed, batch).await;
+        if matches!(appended, Append::Appended(_)) && !self.on_disk() {
+            self.store.tell_moved(Some(&self));
+        }
+        appended
+    }
+
+    async fn append_over(self: Arc<Link>, expected: Position, proposed: Stamp, batch: Batch) -> Append {
+        let weather = &self.air().weather;
+        if self.is_broken() {
+            return Append::Down(EngineError::Stopped("the disk failed".to_owned()));
+        }
+        if self.store.full.load(Ordering::Relaxed) && !batch.frees {
+            return Append::Full;
+        }
+        if self.air().chance(weather.ledger_down) {
+            return Append::Down(away());
+        }
+        if self.air().chance(weather.ledger_unknown) {
+            let what = self.air().rng().u8(..3);
+            match what {
+                0 => {}
+                1 => {
+                    self.append_to_store(expected, proposed, batch).await;
+                }
+                _ => {
+                    let late = self.clone();
+                    tokio::spawn(async move {
+                        late.air().way(2000).await;
+                        late.append_to_store(expected, proposed, batch).await;
+                    });
+                }
+            }
+            return Append::Unknown(away());
+        }
+        let awaited = batch.awaited;
+        match self.clone().append_to_store(expected, proposed, batch).await {
+            Append::Appended(appended) if self.on_disk() => {
+                self.sync_later(appended.position.revision, awaited);
+                Append::Appended(Appended { durable: false, ..appended })
+            }
+            other => other,
+        }
+    }
+
+    /// The disk gets round to what was written.
+    fn sync_later(self: Arc<Link>, revision: u64, awaited: bool) {
+        tokio::spawn(async move {
+            self.air().way(if awaited { 8 } else { 18 }).await;
+            if self.dead.load(Ordering::Relaxed) || self.is_broken() {
+                return;
+            }
+            if self.air().chance(self.air().weather.sync_fails) {
+                self.broken.store(true, Ordering::Relaxed);
+                let stopped = EngineError::Stopped("the disk failed".to_owned());
+                self.durable.send_replace(Durable::Failed(stopped));
+                return;
+            }
+            self.store.synced.fetch_max(revision, Ordering::Relaxed);
+            self.durable.send_if_modified(|durable| match durable {
+                Durable::Up(before) if *before < revision => {
+                    *before = revision;
+                    true
+                }
+                Durable::Up(_) | Durable::Failed(_) => false,
+            });
+        });
+    }
+}
+
+fn away() -> EngineError {
+    EngineError::Unreachable("the ledger does not answer".to_owned())
+}
+
+impl Ledger for Link {
+    fn now(&self) -> Stamp {
+        self.store.ledger.now()
+    }
+
+    fn read(&self, after: Position) -> BoxFuture<'_, Result<Delta, EngineError>> {
+        Box::pin(async move {
+            self.there().await;
+            if self.air().chance(self.air().weather.ledger_down) {
+                return Err(away());
+            }
+            let delta = self.store.ledger.read(after).await;
+            self.back().await;
+            delta
+        })
+    }
+
+    fn append(&self, expected: Position, proposed: Stamp, batch: Batch) -> BoxFuture<'_, Append> {
+        Box::pin(async move {
+            self.there().await;
+            let own = self.own.upgrade().expect("called through it");
+            let appended = own.append_over(expected, proposed, batch).await;
+            self.back().await;
+            appended
+        })
+    }
+
+    fn confirm(&self, expected: Position) -> BoxFuture<'_, Confirm> {
+        Box::pin(async move {
+            self.there().await;
+            if self.air().chance(self.air().weather.ledger_down) {
+                return Confirm::Down(away());
+            }
+            let confirmed = self.store.ledger.confirm(expected).await;
+            self.back().await;
+            confirmed
+        })
+    }
+
+    fn compact(&self, at: Position, snapshot: Vec<u8>) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async move {
+            self.there().await;
+            if self.air().chance(self.air().weather.ledger_down) {
+                return Err(away());
+            }
+            let compacted = self.store.ledger.compact(at, snapshot).await;
+            self.store.synced.fetch_max(at.revision, Ordering::Relaxed);
+            self.back().await;
+            compacted
+        })
+    }
+
+    fn durable(&self) -> watch::Receiver<Durable> {
+        self.durable.subscribe()
+    }
+
+    fn moved(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    fn bytes_since_snapshot(&self) -> u64 {
+        self.store.ledger.bytes_since_snapshot() * self.air().weather.bytes_factor
+    }
+
+    fn strength(&self) -> Strength {
+        Strength::Strict
+    }
+}

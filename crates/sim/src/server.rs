@@ -1,0 +1,120 @@
+//! A server: a keeper on its link, which can be killed, paused and started again.
+
+use std::sync::{Arc, Mutex};
+
+use lockkeeper_core::command::Command;
+use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::state::State;
+use lockkeeper_keeper::metrics::Metrics;
+use lockkeeper_keeper::settings::Settings;
+use lockkeeper_keeper::{Failure, Keeper};
+use tokio_util::sync::CancellationToken;
+
+use crate::link::{Link, Store};
+
+pub(crate) struct Server {
+    store: Arc<Store>,
+    settings: Settings,
+    runs: Mutex<Option<Run>>,
+    started: Mutex<u64>,
+}
+
+#[derive(Clone)]
+struct Run {
+    keeper: Keeper,
+    link: Arc<Link>,
+    died: CancellationToken,
+}
+
+/// What came back from a server.
+#[derive(Debug)]
+pub(crate) enum Reply<T> {
+    Said(T),
+    /// Nobody there, or no answer any more.
+    Silence,
+}
+
+impl Server {
+    pub(crate) fn new(store: Arc<Store>, settings: Settings) -> Server {
+        Server { store, settings, runs: Mutex::default(), started: Mutex::default() }
+    }
+
+    fn run(&self) -> Option<Run> {
+        self.runs.lock().expect("no holder panics").clone()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.run().is_some()
+    }
+
+    /// Starts it, if the ledger can be read.
+    pub(crate) async fn start(&self) -> bool {
+        self.store.opened().await;
+        let link = Link::new(&self.store);
+        let mut settings = self.settings.clone();
+        let started = {
+            let mut started = self.started.lock().expect("no holder panics");
+            *started += 1;
+            *started
+        };
+        settings.writer = settings.writer.map(|writer| writer << 32 | started);
+        let (metrics, stopping) = (Arc::new(Metrics::default()), CancellationToken::new());
+        let opened = Keeper::open(self.store.space().clone(), link.clone(), &settings, metrics, stopping).await;
+        let Ok(keeper) = opened else { return false };
+        let died = CancellationToken::new();
+        *self.runs.lock().expect("no holder panics") = Some(Run { keeper, link, died });
+        true
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&self) {
+        if let Some(run) = self.runs.lock().expect("no holder panics").take() {
+            run.link.die();
+            run.died.cancel();
+        }
+    }
+
+    pub(crate) fn pause(&self, millis: u64) {
+        if let Some(run) = self.run() {
+            run.link.pause(millis);
+        }
+    }
+
+    /// Its disk has failed: it has stopped by itself.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.run().is_some_and(|run| run.link.is_broken())
+    }
+
+    pub(crate) async fn ask(&self, command: Command, bound: bool) -> Reply<Result<Answer, Failure>> {
+        let Some(run) = self.run() else { return Reply::Silence };
+        let asking = async {
+            run.link.gate().await;
+            let answer = if bound { run.keeper.ask_bound(command).await } else { run.keeper.ask(command).await };
+            run.link.gate().await;
+            answer
+        };
+        tokio::select! {
+            biased;
+            () = run.died.cancelled() => Reply::Silence,
+            answer = asking => Reply::Said(answer),
+        }
+    }
+
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Reply<Result<T, Failure>> {
+        let Some(run) = self.run() else { return Reply::Silence };
+        let looking = async {
+            run.link.gate().await;
+            let seen = run.keeper.read(move |state, _| look(state)).await;
+            run.link.gate().await;
+            seen
+        };
+        tokio::select! {
+            biased;
+            () = run.died.cancelled() => Reply::Silence,
+            seen = looking => Reply::Said(seen),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What kind of a day a seed has: how many take part, on what kind of ledger, and how often what goes wrong.
+
+use fastrand::Rng;
+
+/// What the ledger of a run is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One server at a time on a disk of its own: durable later than ordered, gone with the power, sometimes full.
+    Disk,
+    /// Several servers on one store that keeps what it acknowledged, behind a bad network.
+    Shared,
+    /// The same, but a failover may lose the last moments.
+    Forgetful,
+}
+
+/// Chances are in thousandths, times in milliseconds.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    pub kind: Kind,
+    pub servers: usize,
+    pub clients: usize,
+    pub length: u64,
+    /// How long a client thinks between two requests, at most.
+    pub thinking: u64,
+    /// The longest way between client and server, and between server and ledger.
+    pub way: u64,
+    pub ledger_way: u64,
+    pub request_lost: u64,
+    pub answer_lost: u64,
+    pub doubled: u64,
+    pub ledger_down: u64,
+    pub ledger_unknown: u64,
+    /// The longest time until a server hears that the ledger moved.
+    pub notice: u64,
+    /// Mean time between two crashes of some server; zero: none.
+    pub crashes: u64,
+    pub power_loss: u64,
+    pub downtime: u64,
+    /// Mean time between two pauses of some server; zero: none.
+    pub pauses: u64,
+    /// Chance that a client is paused, suspended or dies instead of asking something.
+    pub client_pauses: u64,
+    pub client_deaths: u64,
+    pub full_disk: u64,
+    pub sync_fails: u64,
+    /// Mean time between two failovers; zero: none.
+    pub failovers: u64,
+    pub wall_jumps: bool,
+    /// How coarse the engine's clock is, in microseconds.
+    pub clock_step: u64,
+    /// How much larger the log looks than it is, so that snapshots are taken.
+    pub bytes_factor: u64,
+    pub quota: u32,
+    /// How many files there are to fight for.
+    pub files: usize,
+}
+
+impl Weather {
+    pub fn draw(rng: &mut Rng) -> Weather {
+        let kind = match rng.u8(..20) {
+            0..9 => Kind::Disk,
+            9..17 => Kind::Shared,
+            _ => Kind::Forgetful,
+        };
+        let calm = rng.u8(..10) == 0;
+        let mut chance = |most: u64| if calm || rng.bool() { 0 } else { rng.u64(..=most) };
+        let (request_lost, answer_lost, doubled) = (chance(80), chance(80), chance(100));
+        let (ledger_down, ledger_unknown) = (chance(60), chance(100));
+        let (client_pauses, client_deaths) = (chance(40), chance(25));
+        let (full_disk, sync_fails) = (chance(300), chance(8));
+        let (power_loss, notice) = (chance(1000), chance(900));
+        let mut sometimes = |least: u64, most: u64| if calm || rng.bool() { 0 } else { rng.u64(least..most) };
+        let (crashes, pauses, failovers) = (sometimes(1500, 15_000), sometimes(2000, 15_000), sometimes(3000, 12_000));
+        Weather {
+            kind,
+            servers: if kind == Kind::Disk { 1 } else { rng.usize(2..=4) },
+            clients: rng.usize(3..=6),
+            length: rng.u64(15_000..40_000),
+            thinking: rng.u64(100..900),
+            way: rng.u64(1..30),
+            ledger_way: rng.u64(1..20),
+            request_lost,
+            answer_lost,
+            doubled,
+            ledger_down: if kind == Kind::Disk { 0 } else { ledger_down },
+            ledger_unknown: if kind == Kind::Disk { 0 } else { ledger_unknown },
+            notice: notice + 1,
+            crashes,
+            power_loss,
+            downtime: if rng.u8(..8) == 0 { 45_000 } else { rng.u64(50..4000) },
+            pauses,
+            client_pauses,
+            client_deaths,
+            full_disk: if kind == Kind::Disk { full_disk } else { 0 },
+            sync_fails: if kind == Kind::Disk { sync_fails } else { 0 },
+            failovers: if kind == Kind::Forgetful { failovers } else { 0 },
+            wall_jumps: rng.bool(),
+            clock_step: if rng.u8(..4) == 0 { 20_000 } else { 1 },
+            bytes_factor: if rng.bool() { rng.u64(200..3000) } else { 1 },
+            quota: if rng.u8(..5) == 0 { rng.u32(5..30) } else { 0 },
+            files: rng.usize(1..=3),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! One run: servers, clients, weather, and the reckoning at the end.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fastrand::Rng;
+use lockkeeper_core::command::{Acquire, Command, Want};
+use lockkeeper_core::lock::Lock;
+use lockkeeper_core::mode::Mode;
+use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::session::{Intention, SessionId};
+use lockkeeper_core::state::Rules;
+use lockkeeper_core::time::Millis;
+use lockkeeper_keeper::settings::Settings;
+
+use crate::air::{Air, BEGIN};
+use crate::auditor::{Auditor, Broken, Look};
+use crate::client::{Client, actor, everything, look_at};
+use crate::link::Store;
+use crate::server::{Reply, Server};
+use crate::weather::{Kind, Weather};
+
+/// A dead session counts as alive this long; a server beats for whoever waits on it, and may be paused.
+const ALIVE: u64 = 30_000_000 + 10_000_000 + 12_000_000;
+/// Everything is free this long after everybody is gone: a dead waiter may get its turn first.
+const ALL_FREE: Duration = Duration::from_secs(30 + 10 + 8 + 3);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    pub seed: u64,
+    pub broken: Vec<Broken>,
+    /// Two runs of one seed have the same.
+    pub trace_hash: u64,
+    pub weather: Weather,
+    pub trace: Vec<String>,
+}
+
+pub(crate) struct World {
+    pub air: Arc<Air>,
+    pub servers: Vec<Server>,
+    store: Arc<Store>,
+    auditor: Mutex<Auditor>,
+    deaths: Mutex<BTreeMap<SessionId, u64>>,
+    last_look: Mutex<Vec<Arc<Lock>>>,
+}
+
+/// Runs one seed. `traced`: the report tells all that was sent and told.
+pub fn run(seed: u64, traced: bool) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(async {
+        let mut rng = Rng::with_seed(seed);
+        let weather = Weather::draw(&mut rng);
+        let world = World::new(weather.clone(), rng, traced).await;
+        world.clone().storm().await;
+        world.reckon().await;
+        let mut auditor = world.auditor();
+        let (broken, trace_hash) = (auditor.broken().to_vec(), auditor.trace_hash());
+        Report { seed, broken, trace_hash, weather, trace: auditor.take_trace() }
+    })
+}
+
+impl World {
+    async fn new(weather: Weather, rng: Rng, traced: bool) -> Arc<World> {
+        let air = Arc::new(Air::new(weather.clone(), rng));
+        let store = Store::new(air.clone()).await;
+        let rules = Rules { quota_limit: weather.quota, ..Rules::default() };
+        let settings =
+            |number: usize| Settings { rules: rules.clone(), writer: Some(number as u64 + 1), ..Settings::default() };
+        let servers = (0..weather.servers).map(|number| Server::new(store.clone(), settings(number))).collect();
+        let auditor = Auditor::new(weather.kind, weather.quota, traced);
+        Arc::new(World {
+            air,
+            servers,
+            store,
+            auditor: Mutex::new(auditor),
+            deaths: Mutex::default(),
+            last_look: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn auditor(&self) -> MutexGuard<'_, Auditor> {
+        self.auditor.lock().expect("no holder panics")
+    }
+
+    /// Any server; most of the time one that is up.
+    pub(crate) fn some_server(&self) -> usize {
+        let up: Vec<usize> = (0..self.servers.len()).filter(|number| self.servers[*number].is_up()).collect();
+        let mut rng = self.air.rng();
+        if up.is_empty() || rng.u8(..20) == 0 { rng.usize(..self.servers.len()) } else { up[rng.usize(..up.len())] }
+    }
+
+    pub(crate) fn dead(&self, session: &SessionId, now: u64) {
+        self.deaths.lock().expect("no holder panics").insert(session.clone(), now);
+    }
+
+    pub(crate) fn seen(&self, look: &Look) {
+        let deaths = self.deaths.lock().expect("no holder panics");
+        self.auditor().heard(look, |session| deaths.get(session).copied(), ALIVE);
+        *self.last_look.lock().expect("no holder panics") = look.locks.clone();
+    }
+
+    /// Something that was listed as another's.
+    pub(crate) fn a_lock_not_of(&self, session: &SessionId, now: u64) -> Option<Arc<Lock>> {
+        let seen = self.last_look.lock().expect("no holder panics").clone();
+        seen.into_iter().find(|lock| lock.session != *session && lock.expires.0 > BEGIN + now)
+    }
+
+    /// Everybody at work, and everything that may go wrong.
+    async fn storm(self: Arc<World>) {
+        for server in &self.servers {
+            while !server.start().await {}
+        }
+        let mut tasks = Vec::new();
+        for number in 0..self.air.weather.clients {
+            let client = Arc::new(Client::new(number, self.clone()));
+            tasks.push(tokio::spawn(client.clone().live()));
+            tasks.push(tokio::spawn(client.beat()));
+        }
+        tasks.push(tokio::spawn(self.clone().crashes()));
+        tasks.push(tokio::spawn(self.clone().pauses()));
+        tasks.push(tokio::spawn(self.clone().bad_disk()));
+        tasks.push(tokio::spawn(self.clone().failovers()));
+        let until = self.air.weather.length.min(60_000);
+        tokio::time::sleep(Duration::from_millis(until)).await;
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+
+    async fn every(&self, mean: u64) {
+        let wait = if mean == 0 { 3_600_000 } else { self.air.rng().u64(mean / 2..mean * 3 / 2) };
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+    }
+
+    async fn crashes(self: Arc<World>) {
+        loop {
+            self.every(self.air.weather.crashes).await;
+            let number = self.air.rng().usize(..self.servers.len());
+            self.kill(number).await;
+            let downtime = self.air.rng().u64(..=self.air.weather.downtime);
+            tokio::time::sleep(Duration::from_millis(downtime)).await;
+            while !self.servers[number].start().await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let now = self.air.now();
+            self.auditor().note(now, 100 + number, "start", || "starts".to_owned());
+        }
+    }
+
+    async fn kill(&self, number: usize) {
+        let now = self.air.now();
+        let broken = self.servers[number].is_broken();
+        self.servers[number].kill();
+        let on_disk = self.air.weather.kind == Kind::Disk;
+        let power = on_disk && (broken || self.air.chance(self.air.weather.power_loss));
+        self.auditor().note(now, 100 + number, power, || {
+            if power { "the power goes".to_owned() } else { "is killed".to_owned() }
+        });
+        if power {
+            self.auditor().power_lost(now);
+            self.store.lose_power().await;
+        }
+    }
+
+    async fn pauses(self: Arc<World>) {
+        loop {
+            self.every(self.air.weather.pauses).await;
+            let number = self.air.rng().usize(..self.servers.len());
+            let pause = self.air.rng().u64(..10_000);
+            self.servers[number].pause(pause);
+            let now = self.air.now();
+            self.auditor().note(now, 100 + number, "pause", || format!("is paused for {pause} ms"));
+            if self.air.weather.wall_jumps {
+                self.air.jump_wall();
+            }
+        }
+    }
+
+    /// Full now and then; and a server whose disk failed is started anew.
+    async fn bad_disk(self: Arc<World>) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let full = self.air.chance(self.air.weather.full_disk);
+            self.store.set_full(full);
+            for number in 0..self.servers.len() {
+                if self.servers[number].is_broken() {
+                    self.kill(number).await;
+                    while !self.servers[number].start().await {}
+                }
+            }
+        }
+    }
+
+    async fn failovers(self: Arc<World>) {
+        loop {
+            self.every(self.air.weather.failovers).await;
+            self.store.fail_over().await;
+            let now = self.air.now();
+            self.auditor().note(now, 200, "failover", || "the store fails over".to_owned());
+        }
+    }
+
+    /// The sky clears, everybody is gone: what is left must be in order, and soon free.
+    async fn reckon(&self) {
+        self.air.clear_up();
+        self.store.set_full(false);
+        for number in 0..self.servers.len() {
+            if self.servers[number].is_broken() {
+                self.servers[number].kill();
+            }
+            if !self.servers[number].is_up() {
+                while !self.servers[number].start().await {}
+            }
+        }
+        tokio::time::sleep(ALL_FREE).await;
+        self.check_replay().await;
+        let session = SessionId::parse("reckoner").expect("a session");
+        for target in everything(self.air.weather.files) {
+            let want = Want { target: target.clone(), mode: Mode::Exclusive };
+            let acquire = Acquire {
+                actor: actor(&session),
+                wants: vec![want],
+                intention: Intention::default(),
+                ttl: Millis::from_secs(30),
+                wait: Millis(0),
+                priority: 5,
+                feature: None,
+                request: None,
+            };
+            let server = self.some_server();
+            match self.servers[server].ask(Command::Acquire(acquire), false).await {
+                Reply::Said(Ok(Answer::Granted { .. })) => {}
+                other => {
+                    let why = format!("{other:?}");
+                    if !why.contains("RateLimited") {
+                        self.auditor().not_free(&target, &why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What each server knows is what the ledger says to somebody who reads it from the beginning.
+    async fn check_replay(&self) {
+        let reader = Server::new(self.store.clone(), Settings { writer: Some(99), ..Settings::default() });
+        while !reader.start().await {}
+        let Reply::Said(Ok(anew)) = reader.look(lockkeeper_core::state::State::snapshot).await else {
+            self.auditor().breaks("P12", || "the ledger can't be read anew".to_owned());
+            return;
+        };
+        for server in &self.servers {
+            match server.look(lockkeeper_core::state::State::snapshot).await {
+                Reply::Said(Ok(live)) if live == anew => {}
+                Reply::Said(Ok(live)) => {
+                    self.auditor().breaks("P12", || format!("live: {live:?}\nread anew: {anew:?}"));
+                }
+                Reply::Said(Err(why)) => {
+                    self.auditor().breaks("P8", || format!("a server does not answer: {why}"));
+                }
+                Reply::Silence => self.auditor().breaks("P8", || "a server does not answer".to_owned()),
+            }
+        }
+        if let Reply::Said(Ok(look)) = reader.look(look_at).await {
+            let now = BEGIN + self.air.now();
+            for lock in look.locks.iter().filter(|lock| lock.expires.0 + 1_000_000 < now) {
+                self.auditor().breaks("P8", || format!("{lock:?} is still there"));
+            }
+        }
+    }
+}

@@ -10,6 +10,7 @@ use crate::limits::LOST_PER_SESSION_MAX;
 use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
+use crate::planted::{self, Bug};
 use crate::session::{AgentName, Intention, SessionId};
 use crate::span::Span;
 use crate::state::{Kept, Loss, Remembered, Session, State};
@@ -90,7 +91,9 @@ impl State {
                 }
             }
             Event::Vanished { locks, last_token } => {
-                self.counters.last_token = self.counters.last_token.max(*last_token);
+                if !planted::is(Bug::TokensFallBack) {
+                    self.counters.last_token = self.counters.last_token.max(*last_token);
+                }
                 for lock in locks {
                     if self.session(&lock.session).is_none() {
                         self.ensure_session(stamp.time, &lock.session, &lock.agent, None);
@@ -136,16 +139,19 @@ impl State {
             let Some(lock) = self.lock(*id) else { continue };
             let mut lock = Lock::clone(lock);
             lock.ttl = grant.ttl;
-            lock.expires = now.plus(grant.ttl);
+            if !planted::is(Bug::RefreshIgnored) {
+                lock.expires = now.plus(grant.ttl);
+            }
             if !grant.intention.is_empty() {
                 lock.intention = grant.intention.clone();
             }
             self.put_lock(*id, Some(Arc::new(lock)));
         }
-        if grant.quota_kept > 0 && !grant.new.is_empty() {
+        let counted = grant.waiter.is_none() || !planted::is(Bug::QuotaForgotten);
+        if counted && grant.quota_kept > 0 && !grant.new.is_empty() {
             self.count_grant(now, &grant.session, grant.quota_kept as usize);
         }
-        if let Some(request) = &grant.request {
+        if let Some(request) = grant.request.as_ref().filter(|_| !planted::is(Bug::RequestForgotten)) {
             let locks = grant.locks().filter_map(|id| self.lock(id).cloned()).collect();
             self.remember_for(now, &grant.session, request, Kept::Granted { locks, fresh: grant.new.len() });
         }
@@ -153,8 +159,9 @@ impl State {
 
     fn grant_one(&mut self, stamp: Stamp, grant: &Grant, id: LockId, target: &Target, mode: Mode) {
         let now = stamp.time;
-        let token = Token((self.counters.last_token.0 + 1).max(now.0));
-        assert!(token > self.counters.last_token, "tokens only rise");
+        let next = u64::from(!planted::is(Bug::TokenReused));
+        let token = Token((self.counters.last_token.0 + next).max(now.0));
+        assert!(next == 0 || token > self.counters.last_token, "tokens only rise");
         self.counters.last_token = token;
         let lock = Arc::new(Lock {
             id,
@@ -183,7 +190,7 @@ impl State {
     }
 
     fn renew(&mut self, now: Time, id: LockId, ttl: Option<Millis>) {
-        let Some(lock) = self.lock(id) else { return };
+        let Some(lock) = self.lock(id).filter(|_| !planted::is(Bug::RenewalIgnored)) else { return };
         let mut lock = Lock::clone(lock);
         lock.ttl = ttl.unwrap_or(lock.ttl);
         lock.expires = now.plus(lock.ttl);
@@ -291,8 +298,12 @@ impl State {
     }
 
     fn close_session(&mut self, stamp: Stamp, session: &SessionId) {
-        let locks: Vec<LockId> = self.locks_of(session).collect();
+        let kept = usize::from(planted::is(Bug::CloseKeepsOne));
+        let locks: Vec<LockId> = self.locks_of(session).skip(kept).collect();
         self.remove_locks(stamp, &locks, Action::Released, None);
+        if self.locks_of(session).next().is_some() {
+            return;
+        }
         let Some(entry) = self.entry(session) else { return };
         let waiters: Vec<WaiterId> = entry.waiters.iter().copied().collect();
         let requests: Vec<u64> = entry.requests.iter().copied().collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::mode::Mode;
+use crate::planted::{self, Bug};
 use crate::span::Span;
 use crate::span_tree::SpanTree;
 
@@ -51,6 +52,7 @@ impl ConflictIndex {
         overlapping(self.exclusive.side(&target.key), target, visit)?;
         match mode {
             Mode::Shared => ControlFlow::Continue(()),
+            Mode::Exclusive if planted::is(Bug::SharedOverlooked) => ControlFlow::Continue(()),
             Mode::Exclusive => overlapping(self.shared.side(&target.key), target, visit),
         }
     }
@@ -132,6 +134,7 @@ fn overlapping(side: &BTreeMap<Arc<str>, SpanTree>, target: &Target, visit: Visi
     }
     match key.cover() {
         Cover::One => ControlFlow::Continue(()),
+        Cover::Children | Cover::Tree if planted::is(Bug::TreeOverlooked) => ControlFlow::Continue(()),
         Cover::Children | Cover::Tree => below(side, target, visit),
     }
 }

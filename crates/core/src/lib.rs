@@ -15,6 +15,7 @@ pub mod limits;
 pub mod lock;
 pub mod mode;
 pub mod outcome;
+pub mod planted;
 pub mod session;
 mod snapshot;
 pub mod space;

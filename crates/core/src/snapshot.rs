@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Entry, History};
 use crate::key::Target;
-use crate::lock::Lock;
+use crate::lock::{Lock, Token};
 use crate::outcome::Room;
+use crate::planted::{self, Bug};
 use crate::state::{Counters, Loss, Remembered, Session, State};
 use crate::time::Time;
 use crate::waiter::Waiter;
@@ -39,7 +40,7 @@ impl State {
             .entries()
             .map(|entry| SavedSession {
                 record: entry.record.clone(),
-                quota: entry.quota.clone(),
+                quota: if planted::is(Bug::SnapshotWithoutQuota) { VecDeque::new() } else { entry.quota.clone() },
                 lost: entry.lost.iter().map(|(target, loss)| (target.clone(), loss.clone())).collect(),
             })
             .collect();
@@ -48,13 +49,24 @@ impl State {
         locks.sort_unstable_by_key(|lock| lock.id);
         let mut waiters: Vec<_> = self.waiters().cloned().collect();
         waiters.sort_unstable_by_key(|waiter| waiter.id());
+        if planted::is(Bug::SnapshotWithoutQueue) {
+            waiters.clear();
+        }
+        let mut counters = self.counters.clone();
+        if planted::is(Bug::SnapshotWithoutTokens) {
+            counters.last_token = Token::default();
+        }
         Snapshot {
-            counters: self.counters.clone(),
+            counters,
             sessions,
             locks,
             waiters,
             rooms: self.rooms().cloned().collect(),
-            requests: self.numbered_requests().map(|(number, remembered)| (number, remembered.clone())).collect(),
+            requests: self
+                .numbered_requests()
+                .filter(|_| !planted::is(Bug::SnapshotWithoutRequests))
+                .map(|(number, remembered)| (number, remembered.clone()))
+                .collect(),
             history_made: self.history.made(),
             history: self.history.oldest_first().cloned().collect(),
         }

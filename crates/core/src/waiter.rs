@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Enqueued, Withdrawal};
 use crate::limits::{PRIORITY_MAX, PRIORITY_STEP, SESSION_ALIVE};
 use crate::lock::WaiterId;
+use crate::planted::{self, Bug};
 use crate::time::{Millis, Time};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,7 @@ pub struct Rank(Time, u64);
 
 impl Rank {
     pub fn new(queued: Time, priority: u8, id: WaiterId) -> Rank {
+        let queued = if planted::is(Bug::LastComeFirst) { Time(u64::MAX / 2 - queued.0) } else { queued };
         let handicap = u64::from(PRIORITY_MAX.saturating_sub(priority)) * PRIORITY_STEP.0;
         Rank(queued.plus(Millis(handicap)), id.0)
     }
@@ -44,9 +46,9 @@ impl Waiter {
 
     /// Why it stays no longer, if so: its wait is over, or its session was not heard for too long.
     pub(crate) fn leaves(&self, now: Time) -> Option<Withdrawal> {
-        if now >= self.deadline() {
+        if now >= self.deadline() && !planted::is(Bug::OverdueGranted) {
             Some(Withdrawal::TimedOut)
-        } else if now >= self.seen.plus(SESSION_ALIVE) {
+        } else if now >= self.seen.plus(SESSION_ALIVE) && !planted::is(Bug::DeadGranted) {
             Some(Withdrawal::SessionGone)
         } else {
             None

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::Stamp;
 use tokio::sync::watch;
@@ -107,6 +108,7 @@ impl Pages {
             (None, _) if after == Position::ORIGIN => Delta { base: Base::Asked, records: all() },
             (_, Some(place)) if place == after => {
                 let seen = (after.revision - base.revision) as usize;
+                let seen = seen.saturating_sub(usize::from(planted::is(Bug::DeltaRepeats)));
                 Delta { base: Base::Asked, records: self.records[seen..].to_vec() }
             }
             (Some(snapshot), None)
@@ -156,7 +158,7 @@ impl MemoryLedger {
         }
         let mut pages = self.pages();
         let end = pages.end();
-        if !expected.is_end(end) {
+        if !expected.is_end(end) && !planted::is(Bug::NoCompare) {
             return Append::Moved(pages.delta(expected));
         }
         let stamp = self.clock.stamp(proposed);
@@ -175,7 +177,8 @@ impl MemoryLedger {
         if pages.place(at.revision) != Some(at) {
             return Err(EngineError::Invalid(format!("{at} is no place of this ledger")));
         }
-        let replaced = (at.revision - pages.base.revision) as usize;
+        let more = usize::from(planted::is(Bug::CompactsTooMuch));
+        let replaced = ((at.revision - pages.base.revision) as usize + more).min(pages.records.len());
         pages.records.drain(..replaced);
         pages.bytes = weigh(&pages.records);
         pages.base = at;

@@ -1,7 +1,8 @@
 //! Manners among the writers of one ledger: of those who append at the same moment one wins, and the others try again.
 //!
-//! Whoever lost waits a random moment first, and so does whoever won after a struggle. Otherwise a writer with a short
-//! way to the ledger would win every time, and one with a long way would never.
+//! Losing costs nobody else anything, so losers try again at once. Whoever wins after a struggle waits a while before
+//! the next batch: otherwise a writer with a short way to the ledger would win every time, and one with a long way
+//! would never find the ledger as it left it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,16 +11,18 @@ use lockkeeper_engine::Delta;
 
 /// Records that are looked back on to count the other writers.
 const LOOKED_BACK: usize = 128;
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How many appends of every other writer fit into the longest pause.
+const TURNS: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Contention {
     own: u64,
-    /// Who wrote the last records, and whether it was another.
+    /// Who wrote the last records.
     writers: VecDeque<u64>,
     /// How long an append takes, smoothed.
     usual: Duration,
-    /// Somebody was faster than us, this time or the last.
+    /// Somebody was faster than us when we last appended.
     struggled: bool,
     random: u64,
 }
@@ -45,14 +48,9 @@ impl Contention {
 
     /// Waits as long as manners ask before the nth try of a batch: not at all as long as nobody is in the way.
     pub(crate) async fn before_append(&mut self, tries: u32) {
-        let polite = match tries {
-            1 => std::mem::take(&mut self.struggled),
-            // Losing once happens to everybody.
-            2 => false,
-            _ => true,
-        };
-        self.struggled |= tries > 1;
-        if polite {
+        if tries > 1 {
+            self.struggled = true;
+        } else if std::mem::take(&mut self.struggled) {
             let pause = self.pause();
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
@@ -60,12 +58,12 @@ impl Contention {
         }
     }
 
-    /// A random part of the time in which every other writer could append once.
+    /// A random part of the time in which every other writer could append a few times.
     fn pause(&mut self) -> Duration {
         let mut others: Vec<u64> = self.writers.iter().copied().filter(|writer| *writer != self.own).collect();
         others.sort_unstable();
         others.dedup();
-        let longest = (self.usual * others.len() as u32).min(PAUSE_MAX);
+        let longest = (self.usual * (TURNS * others.len() as u32)).min(PAUSE_MAX);
         // xorshift64: only to keep writers apart.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Confirm, Durable, EngineError, Ledger, Position};
@@ -61,6 +62,8 @@ pub(crate) struct Running {
     durable: watch::Receiver<Durable>,
     durable_revision: u64,
     moved: watch::Receiver<u64>,
+    /// What was last heard of it: a ledger that is shorter than it was has lost something.
+    last_moved: u64,
     outlets: Outlets,
     /// The number of the last entry that went out on the stream.
     published: u64,
@@ -102,6 +105,7 @@ impl Running {
             durable_revision: desk.position().revision,
             durable: ledger.durable(),
             moved: ledger.moved(),
+            last_moved: 0,
             ledger,
             desk,
             settings: settings.clone(),
@@ -159,8 +163,9 @@ impl Running {
             // Looked at now and then: timers stand still while a machine is suspended, the engine's time does not.
             (now + Duration::from_micros(wait).min(LOOK_MAX)).max(self.sweep_at)
         });
+        let mourning = self.mourned.as_ref().map_or(far, |_| now + SWEEP_PAUSE);
         let beats = self.beats.next(self.desk.waiting().next().is_some()).unwrap_or(far);
-        expiry.min(beats)
+        expiry.min(beats).min(mourning)
     }
 
     async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone]) {
@@ -202,13 +207,14 @@ impl Running {
             confirmed = self.decide(withdrawn).await.is_confirmed();
         }
         self.tell_beaten(beaten);
-        self.mourn().await;
+        let confirmed = confirmed || planted::is(Bug::NoConfirm);
         let unconfirmed = if confirmed { None } else { self.confirm().await.err() };
         let now = self.ledger.now();
         for read in reads {
             // A look is no staler than its question, or it is none.
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
+        self.mourn().await;
         self.publish();
     }
 
@@ -241,6 +247,9 @@ impl Running {
         sessions.sort_unstable();
         sessions.dedup();
         let waiters = if due.waiters { waiting } else { Vec::new() };
+        if planted::is(Bug::BeatUnrecorded) {
+            sessions.clear();
+        }
         asked.push(Asked { ticket: None, command: Command::Beat { sessions, waiters } });
         due.beaten
     }
@@ -265,7 +274,9 @@ impl Running {
 
     /// Reads what another writer of the same ledger appended.
     async fn catch_up(&mut self) {
-        if *self.moved.borrow_and_update() > self.desk.position().revision && self.failed.is_none() {
+        let moved = *self.moved.borrow_and_update();
+        let fell = moved < std::mem::replace(&mut self.last_moved, moved);
+        if (fell || moved > self.desk.position().revision) && self.failed.is_none() {
             match self.ledger.read(self.desk.position()).await {
                 Ok(delta) => {
                     self.fold(delta);
@@ -322,7 +333,7 @@ impl Running {
             }
         }
         while let Some((after, _, _)) = self.parked.front() {
-            let told = if *after <= self.durable_revision {
+            let told = if *after <= self.durable_revision || self.failed.is_some() && planted::is(Bug::FailedSyncTold) {
                 None
             } else if let Some(why) = &self.failed {
                 Some(Failure::OutcomeUnknown(why.clone()))
@@ -391,7 +402,11 @@ impl Running {
 
 /// Folds the ledger a second time, beside the loop, and leaves a snapshot in its place.
 async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Result<u64, EngineError> {
-    let delta = ledger.read(Position::ORIGIN).await?;
+    let mut delta = ledger.read(Position::ORIGIN).await?;
+    let end = delta.records.last().map(|record| record.position);
+    if planted::is(Bug::SnapshotShort) {
+        delta.records.pop();
+    }
     let (rules, salt, name) = (settings.rules.clone(), salt_of(space), space.clone());
     let fold = move || {
         let mut desk = Desk::new(salt, rules);
@@ -403,6 +418,7 @@ async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Res
         RuntimeFlavor::CurrentThread => fold(),
         _ => tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?,
     }?;
+    let position = if planted::is(Bug::SnapshotShort) { end.unwrap_or(position) } else { position };
     let bytes = snapshot.len() as u64;
     ledger.compact(position, snapshot).await?;
     tracing::debug!(%space, %position, bytes, "snapshot");

@@ -37,7 +37,9 @@ pub(crate) struct Waiting {
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub locks: Vec<Arc<Lock>>,
+    /// In the order of the queue.
     pub waiting: Vec<Waiting>,
+    pub rooms: Vec<(SessionId, Target)>,
 }
 
 /// A lock that somebody was told of as theirs.
@@ -416,6 +418,7 @@ impl Auditor {
     pub(crate) fn looked(&mut self, sent: u64, now: u64, look: &Look) {
         self.check_conflicts(look);
         self.check_cycle(look);
+        self.check_progress(look);
         for lock in &look.locks {
             self.check_explained(sent, now, lock);
         }
@@ -432,6 +435,25 @@ impl Auditor {
             });
             if let Some(other) = conflict {
                 self.breaks("P1", || format!("listed together: {one:?} and {other:?}"));
+            }
+        }
+    }
+
+    /// Nobody waits whose turn it is.
+    fn check_progress(&mut self, look: &Look) {
+        for (place, waiting) in look.waiting.iter().enumerate() {
+            let blocked = waiting.wants.iter().any(|want| {
+                let meets = |mode: Mode, target: &Target| mode.conflicts(want.mode) && target.overlaps(&want.target);
+                let held = |lock: &Arc<Lock>| lock.session != waiting.session && meets(lock.mode, &lock.target);
+                let earlier = |other: &Waiting| {
+                    other.session != waiting.session && other.wants.iter().any(|it| meets(it.mode, &it.target))
+                };
+                let busy =
+                    |(session, room): &(SessionId, Target)| *session != waiting.session && meets(Mode::Exclusive, room);
+                look.locks.iter().any(held) || look.waiting[..place].iter().any(earlier) || look.rooms.iter().any(busy)
+            });
+            if !blocked {
+                self.breaks("progress", || format!("{waiting:?} waits for nothing: {look:?}"));
             }
         }
     }

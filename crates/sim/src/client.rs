@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lockkeeper_core::command::{Acquire, Actor, Command, Request, Want, Which};
-use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::key::Target;
 use lockkeeper_core::lock::{Lock, LockId, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
-use lockkeeper_core::span::Span;
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
 
-use crate::auditor::{Auditor, Ends, Look, Waiting};
+use crate::auditor::{Auditor, Ends};
 use crate::server::Reply;
+use crate::wishes::{actor, asked, drawn_target, look_at, session, shown};
 use crate::world::World;
 
 /// A holder trusts a lease a hundredth less than its TTL, for the drift of clocks.
@@ -171,6 +171,11 @@ impl Client {
         let air = &self.world.air;
         let patience = if self.draw(10) == 0 { self.draw(wait + PATIENCE) } else { wait + PATIENCE };
         let server = self.world.some_server();
+        let sent = self.now();
+        if !matches!(command, Command::Acquire(_)) {
+            self.audit().note(sent, self.number, server, || format!("sends {command:?}"));
+        }
+        let frees = matches!(command, Command::Release { .. } | Command::CloseSession { .. });
         let repeats = matches!(&command, Command::Acquire(acquire) if acquire.request.is_some());
         if repeats && air.chance(air.weather.doubled) {
             self.send_twin(server, command.clone());
@@ -188,7 +193,13 @@ impl Client {
         self.stall().await;
         match reply {
             Ok(Reply::Said(Ok(answer))) => Heard::Told(answer),
-            Ok(Reply::Said(Err(Failure::Unavailable(_) | Failure::Full))) => Heard::Nothing,
+            Ok(Reply::Said(Err(Failure::Full))) => {
+                if frees {
+                    self.audit().breaks("P16", || "a release was refused because the disk is full".to_owned());
+                }
+                Heard::Nothing
+            }
+            Ok(Reply::Said(Err(Failure::Unavailable(_)))) => Heard::Nothing,
             Ok(Reply::Said(Err(Failure::OutcomeUnknown(_))) | Reply::Silence) | Err(_) => Heard::Unknown,
         }
     }
@@ -232,7 +243,7 @@ impl Client {
         // One target once: the mode that is granted is then the mode that was asked for.
         wants.sort_by(|one, other| one.target.cmp(&other.target));
         wants.dedup_by(|one, other| one.target == other.target);
-        let wait = [0, 0, 100, 2000, 20_000][rng.usize(..5)];
+        let wait = [0, 0, 0, 100, 2000, 2000, 20_000, 120_000][rng.usize(..8)];
         let named = rng.u8(..10) < 6;
         let priority = if rng.u8(..5) == 0 { rng.u8(4..=6) } else { 5 };
         drop(rng);
@@ -286,6 +297,11 @@ impl Client {
                 Heard::Told(_) | Heard::Nothing => {
                     self.audit().note(now, self.number, "nothing", || "is told that nothing changed".to_owned());
                     self.audit().refused(now, ask);
+                    return;
+                }
+                // Nobody comes back for its place in the queue.
+                Heard::Unknown if self.world.air.chance(self.world.air.weather.client_deaths * 5) => {
+                    self.die();
                     return;
                 }
                 Heard::Unknown if acquire.request.is_some() => {}
@@ -481,11 +497,12 @@ impl Client {
         let session = self.mind().session.clone();
         let Some(lock) = self.world.a_lock_not_of(&session, now) else { return };
         let actor = self.actor();
-        let which = Which::Id(lock.id);
+        // With its token: after a power loss the id may name another lock, even one's own.
+        let (which, token) = (Which::Id(lock.id), Some(lock.token));
         let command = if self.draw(2) == 0 {
-            Command::Release { actor, which, token: None, request: None }
+            Command::Release { actor, which, token, request: None }
         } else {
-            Command::Renew { actor, which, ttl: Some(Millis(1000)), token: None }
+            Command::Renew { actor, which, ttl: Some(Millis(1000)), token }
         };
         if let Heard::Told(Answer::Released { locks } | Answer::Renewed { locks, .. }) = self.call(command, 0).await
             && locks.iter().any(|theirs| theirs.session != session)
@@ -568,65 +585,4 @@ impl Client {
         };
         self.call(command, 0).await;
     }
-}
-
-fn session(number: usize, life: usize) -> SessionId {
-    SessionId::parse(&format!("c{number}-{life}")).expect("a session")
-}
-
-pub(crate) fn actor(session: &SessionId) -> Actor {
-    let agent = AgentName::parse(session.as_str()).expect("a name");
-    Actor { session: session.clone(), agent, agent_type: None, bound: false }
-}
-
-/// Files and lines of them, trees, and things that are no files.
-fn drawn_target(rng: &mut fastrand::Rng, files: usize) -> Target {
-    let file = rng.usize(..files);
-    let (key, lines) = match rng.u8(..20) {
-        0 => ("src/**".to_owned(), false),
-        1 => ("src/*".to_owned(), false),
-        2 => ("db:schema:users".to_owned(), false),
-        3 => ("flag:a/*".to_owned(), false),
-        4 => ("flag:a/b".to_owned(), false),
-        _ => (format!("src/f{file}.rs"), rng.bool()),
-    };
-    let span = if lines {
-        let start = rng.u32(1..=6);
-        Span::checked(Some(start.into()), Some((start + rng.u32(..4)).into())).expect("lines")
-    } else {
-        Span::WHOLE
-    };
-    Target::new(Key::parse(&key).expect("a key"), span).expect("a target")
-}
-
-/// Everything that can be fought for, as whole keys.
-pub(crate) fn everything(files: usize) -> Vec<Target> {
-    let files = (0..files).map(|file| format!("src/f{file}.rs"));
-    let keys = files.chain(["db:schema:users".to_owned(), "flag:a/*".to_owned(), "src/**".to_owned()]);
-    keys.map(|key| Target::new(Key::parse(&key).expect("a key"), Span::WHOLE).expect("a target")).collect()
-}
-
-/// What a list shows, in an order of its own.
-pub(crate) fn look_at(state: &lockkeeper_core::state::State) -> Look {
-    let mut locks: Vec<Arc<Lock>> = state.locks().cloned().collect();
-    locks.sort_unstable_by_key(|lock| lock.token);
-    let mut waiters: Vec<_> = state.waiters().cloned().collect();
-    waiters.sort_unstable_by_key(|waiter| waiter.rank());
-    let waiting = waiters.iter().map(|waiter| Waiting {
-        session: waiter.asked.session.clone(),
-        wants: waiter.asked.wants.clone(),
-        priority: waiter.asked.priority,
-    });
-    Look { locks, waiting: waiting.collect() }
-}
-
-fn asked(target: &Target, mode: Mode) -> String {
-    format!("{}:{}-{}:{mode}", target.key.as_str(), target.span.start(), target.span.last().unwrap_or(0))
-}
-
-fn shown(locks: &[Arc<Lock>]) -> String {
-    let one = |lock: &Arc<Lock>| {
-        format!("{}:{}#{}", lock.session, asked(&lock.target, lock.mode), lock.token.0 % 1_000_000_000)
-    };
-    locks.iter().map(one).collect::<Vec<_>>().join(", ")
 }

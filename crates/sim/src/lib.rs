@@ -7,11 +7,14 @@
 mod air;
 mod auditor;
 mod client;
+mod crowd;
 mod link;
 mod server;
 mod weather;
+mod wishes;
 mod world;
 
 pub use auditor::Broken;
+pub use crowd::{Fared, crowd};
 pub use weather::{Kind, Weather};
 pub use world::{Report, run};

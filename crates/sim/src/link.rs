@@ -105,18 +105,21 @@ pub(crate) struct Link {
     /// Not before this moment does anything happen, in true microseconds.
     paused_until: AtomicU64,
     broken: AtomicBool,
+    /// The longest way to the ledger, in milliseconds.
+    way: u64,
     durable: watch::Sender<Durable>,
     moved: watch::Sender<u64>,
 }
 
 impl Link {
-    pub(crate) fn new(store: &Arc<Store>) -> Arc<Link> {
+    pub(crate) fn new(store: &Arc<Store>, way: u64) -> Arc<Link> {
         let link = Arc::new_cyclic(|own| Link {
             store: store.clone(),
             own: own.clone(),
             dead: AtomicBool::new(false),
             paused_until: AtomicU64::new(0),
             broken: AtomicBool::new(false),
+            way,
             durable: watch::Sender::new(Durable::Up(0)),
             moved: watch::Sender::new(0),
         });
@@ -163,14 +166,14 @@ impl Link {
     async fn there(&self) {
         self.gate().await;
         if !self.on_disk() {
-            self.air().way(self.air().weather.ledger_way).await;
+            self.air().way(self.way).await;
             self.gate().await;
         }
     }
 
     async fn back(&self) {
         if !self.on_disk() {
-            self.air().way(self.air().weather.ledger_way).await;
+            self.air().way(self.way).await;
         }
         self.gate().await;
     }

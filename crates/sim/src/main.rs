@@ -1,5 +1,8 @@
 //! Runs seeds: one in full, or many in a row.
 
+#[cfg(feature = "planted")]
+mod planted;
+
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +17,7 @@ use lockkeeper_sim::{Report, run};
 ///   lockkeeper-sim --seed 7           replays seed 7, twice, and compares
 ///   lockkeeper-sim --seed 7 --trace   tells all that was sent and told
 ///   lockkeeper-sim --seeds 20000      runs seeds 0 to 19999
+///   lockkeeper-sim --bugs             shows which seed finds which planted bug
 #[derive(Parser)]
 #[command(verbatim_doc_comment)]
 struct Args {
@@ -29,6 +33,12 @@ struct Args {
     /// Tells all that was sent and told
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// Shows for each planted bug the first seed that finds it (with the feature `planted`)
+    #[arg(long, conflicts_with = "seed")]
+    bugs: bool,
+    /// Plants this bug first, or looks for this one only (with the feature `planted`)
+    #[arg(long)]
+    bug: Option<String>,
     /// How many run at once
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -36,6 +46,19 @@ struct Args {
 
 fn main() {
     let args = Args::parse();
+    #[cfg(feature = "planted")]
+    if args.bugs {
+        std::process::exit(i32::from(!planted::hunt(args.bug.as_deref(), args.seeds, args.threads)));
+    }
+    #[cfg(feature = "planted")]
+    if let Some(name) = &args.bug {
+        lockkeeper_core::planted::plant(Some(planted::named(name)));
+    }
+    #[cfg(not(feature = "planted"))]
+    if args.bugs || args.bug.is_some() {
+        eprintln!("Built without planted bugs. Hint: cargo run -p lockkeeper-sim --features planted -- --bugs");
+        std::process::exit(2);
+    }
     let fine = match args.seed {
         Some(seed) => replay(seed, args.trace),
         None => campaign(args.from, args.seeds, args.threads),

@@ -15,6 +15,8 @@ use crate::link::{Link, Store};
 pub(crate) struct Server {
     store: Arc<Store>,
     settings: Settings,
+    /// The longest way to the ledger, in milliseconds.
+    way: u64,
     runs: Mutex<Option<Run>>,
     started: Mutex<u64>,
 }
@@ -35,8 +37,8 @@ pub(crate) enum Reply<T> {
 }
 
 impl Server {
-    pub(crate) fn new(store: Arc<Store>, settings: Settings) -> Server {
-        Server { store, settings, runs: Mutex::default(), started: Mutex::default() }
+    pub(crate) fn new(store: Arc<Store>, settings: Settings, way: u64) -> Server {
+        Server { store, settings, way, runs: Mutex::default(), started: Mutex::default() }
     }
 
     fn run(&self) -> Option<Run> {
@@ -47,10 +49,13 @@ impl Server {
         self.run().is_some()
     }
 
-    /// Starts it, if the ledger can be read.
+    /// Starts it, if it is down and the ledger can be read.
     pub(crate) async fn start(&self) -> bool {
+        if self.is_up() {
+            return true;
+        }
         self.store.opened().await;
-        let link = Link::new(&self.store);
+        let link = Link::new(&self.store, self.way);
         let mut settings = self.settings.clone();
         let started = {
             let mut started = self.started.lock().expect("no holder panics");
@@ -62,7 +67,13 @@ impl Server {
         let opened = Keeper::open(self.store.space().clone(), link.clone(), &settings, metrics, stopping).await;
         let Ok(keeper) = opened else { return false };
         let died = CancellationToken::new();
-        *self.runs.lock().expect("no holder panics") = Some(Run { keeper, link, died });
+        let mut runs = self.runs.lock().expect("no holder panics");
+        if runs.is_some() {
+            // Somebody else was faster: there is one process at a time.
+            link.die();
+        } else {
+            *runs = Some(Run { keeper, link, died });
+        }
         true
     }
 

@@ -56,6 +56,39 @@ pub struct Weather {
 }
 
 impl Weather {
+    /// A day on which nothing goes wrong, and everybody writes to one ledger.
+    pub fn fair() -> Weather {
+        Weather {
+            kind: Kind::Shared,
+            servers: 0,
+            clients: 0,
+            length: 0,
+            thinking: 0,
+            way: 1,
+            ledger_way: 1,
+            request_lost: 0,
+            answer_lost: 0,
+            doubled: 0,
+            ledger_down: 0,
+            ledger_unknown: 0,
+            notice: 5,
+            crashes: 0,
+            power_loss: 0,
+            downtime: 0,
+            pauses: 0,
+            client_pauses: 0,
+            client_deaths: 0,
+            full_disk: 0,
+            sync_fails: 0,
+            failovers: 0,
+            wall_jumps: false,
+            clock_step: 1,
+            bytes_factor: 1,
+            quota: 0,
+            files: 0,
+        }
+    }
+
     pub fn draw(rng: &mut Rng) -> Weather {
         let kind = match rng.u8(..20) {
             0..9 => Kind::Disk,
@@ -71,12 +104,14 @@ impl Weather {
         let (power_loss, notice) = (chance(1000), chance(900));
         let mut sometimes = |least: u64, most: u64| if calm || rng.bool() { 0 } else { rng.u64(least..most) };
         let (crashes, pauses, failovers) = (sometimes(1500, 15_000), sometimes(2000, 15_000), sometimes(3000, 12_000));
+        // Now and then nobody is there for so long that whoever waited counts as dead.
+        let long_night = rng.u8(..6) == 0;
         Weather {
             kind,
             servers: if kind == Kind::Disk { 1 } else { rng.usize(2..=4) },
             clients: rng.usize(3..=6),
-            length: rng.u64(15_000..40_000),
-            thinking: rng.u64(100..900),
+            length: if long_night { 90_000 } else { rng.u64(15_000..40_000) },
+            thinking: if long_night { 1500 } else { rng.u64(100..900) },
             way: rng.u64(1..30),
             ledger_way: rng.u64(1..20),
             request_lost,
@@ -87,7 +122,7 @@ impl Weather {
             notice: notice + 1,
             crashes,
             power_loss,
-            downtime: if rng.u8(..8) == 0 { 45_000 } else { rng.u64(50..4000) },
+            downtime: if long_night { 45_000 } else { rng.u64(50..4000) },
             pauses,
             client_pauses,
             client_deaths,
@@ -95,7 +130,8 @@ impl Weather {
             sync_fails: if kind == Kind::Disk { sync_fails } else { 0 },
             failovers: if kind == Kind::Forgetful { failovers } else { 0 },
             wall_jumps: rng.bool(),
-            clock_step: if rng.u8(..4) == 0 { 20_000 } else { 1 },
+            // No coarser than the hundredth that holders allow for.
+            clock_step: if rng.u8(..4) == 0 { 5_000 } else { 1 },
             bytes_factor: if rng.bool() { rng.u64(200..3000) } else { 1 },
             quota: if rng.u8(..5) == 0 { rng.u32(5..30) } else { 0 },
             files: rng.usize(1..=3),

@@ -1,7 +1,8 @@
 //! One run: servers, clients, weather, and the reckoning at the end.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -16,13 +17,16 @@ use lockkeeper_keeper::settings::Settings;
 
 use crate::air::{Air, BEGIN};
 use crate::auditor::{Auditor, Broken, Look};
-use crate::client::{Client, actor, everything, look_at};
+use crate::client::Client;
 use crate::link::Store;
 use crate::server::{Reply, Server};
 use crate::weather::{Kind, Weather};
+use crate::wishes::{actor, everything, look_at};
 
-/// A dead session counts as alive this long; a server beats for whoever waits on it, and may be paused.
-const ALIVE: u64 = 30_000_000 + 10_000_000 + 12_000_000;
+/// A dead session counts as alive this long after it was heard; what it sent may be on its way for a while.
+const ALIVE: u64 = 30_000_000 + 4_000_000;
+/// A paused server hears it later by as much.
+const PAUSE_MAX: u64 = 10_000;
 /// Everything is free this long after everybody is gone: a dead waiter may get its turn first.
 const ALL_FREE: Duration = Duration::from_secs(30 + 10 + 8 + 3);
 
@@ -46,8 +50,32 @@ pub(crate) struct World {
     last_look: Mutex<Vec<Arc<Lock>>>,
 }
 
+thread_local! {
+    static PANICKED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Notes a panic on the thread of its run, wherever in the run it happens.
+fn catch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| PANICKED.with(|noted| *noted.borrow_mut() = Some(panic.to_string()))));
+    });
+}
+
 /// Runs one seed. `traced`: the report tells all that was sent and told.
 pub fn run(seed: u64, traced: bool) -> Report {
+    catch_panics();
+    let weather = Weather::draw(&mut Rng::with_seed(seed));
+    let ran = std::panic::catch_unwind(|| run_unguarded(seed, traced));
+    let empty = || Report { seed, broken: Vec::new(), trace_hash: 0, weather, trace: Vec::new() };
+    let mut report = ran.unwrap_or_else(|_| empty());
+    if let Some(how) = PANICKED.take() {
+        report.broken.push(Broken { promise: "no panic", how });
+    }
+    report
+}
+
+fn run_unguarded(seed: u64, traced: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     runtime.block_on(async {
@@ -69,7 +97,8 @@ impl World {
         let rules = Rules { quota_limit: weather.quota, ..Rules::default() };
         let settings =
             |number: usize| Settings { rules: rules.clone(), writer: Some(number as u64 + 1), ..Settings::default() };
-        let servers = (0..weather.servers).map(|number| Server::new(store.clone(), settings(number))).collect();
+        let server = |number| Server::new(store.clone(), settings(number), weather.ledger_way);
+        let servers = (0..weather.servers).map(server).collect();
         let auditor = Auditor::new(weather.kind, weather.quota, traced);
         Arc::new(World {
             air,
@@ -98,7 +127,8 @@ impl World {
 
     pub(crate) fn seen(&self, look: &Look) {
         let deaths = self.deaths.lock().expect("no holder panics");
-        self.auditor().heard(look, |session| deaths.get(session).copied(), ALIVE);
+        let paused = if self.air.weather.pauses > 0 { PAUSE_MAX * 1000 } else { 0 };
+        self.auditor().heard(look, |session| deaths.get(session).copied(), ALIVE + paused);
         *self.last_look.lock().expect("no holder panics") = look.locks.clone();
     }
 
@@ -123,8 +153,7 @@ impl World {
         tasks.push(tokio::spawn(self.clone().pauses()));
         tasks.push(tokio::spawn(self.clone().bad_disk()));
         tasks.push(tokio::spawn(self.clone().failovers()));
-        let until = self.air.weather.length.min(60_000);
-        tokio::time::sleep(Duration::from_millis(until)).await;
+        tokio::time::sleep(Duration::from_millis(self.air.weather.length)).await;
         for task in tasks {
             task.abort();
             let _ = task.await;
@@ -141,7 +170,8 @@ impl World {
             self.every(self.air.weather.crashes).await;
             let number = self.air.rng().usize(..self.servers.len());
             self.kill(number).await;
-            let downtime = self.air.rng().u64(..=self.air.weather.downtime);
+            let longest = self.air.weather.downtime;
+            let downtime = if longest > 40_000 { longest } else { self.air.rng().u64(..=longest) };
             tokio::time::sleep(Duration::from_millis(downtime)).await;
             while !self.servers[number].start().await {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -170,7 +200,7 @@ impl World {
         loop {
             self.every(self.air.weather.pauses).await;
             let number = self.air.rng().usize(..self.servers.len());
-            let pause = self.air.rng().u64(..10_000);
+            let pause = self.air.rng().u64(..PAUSE_MAX);
             self.servers[number].pause(pause);
             let now = self.air.now();
             self.auditor().note(now, 100 + number, "pause", || format!("is paused for {pause} ms"));
@@ -246,7 +276,12 @@ impl World {
 
     /// What each server knows is what the ledger says to somebody who reads it from the beginning.
     async fn check_replay(&self) {
-        let reader = Server::new(self.store.clone(), Settings { writer: Some(99), ..Settings::default() });
+        // Whoever has not yet seen that the ledger was rewritten sees it now, and writes down what it knew.
+        for server in &self.servers {
+            let _ = server.look(|_| ()).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let reader = Server::new(self.store.clone(), Settings { writer: Some(99), ..Settings::default() }, 1);
         while !reader.start().await {}
         let Reply::Said(Ok(anew)) = reader.look(lockkeeper_core::state::State::snapshot).await else {
             self.auditor().breaks("P12", || "the ledger can't be read anew".to_owned());
@@ -256,7 +291,11 @@ impl World {
             match server.look(lockkeeper_core::state::State::snapshot).await {
                 Reply::Said(Ok(live)) if live == anew => {}
                 Reply::Said(Ok(live)) => {
-                    self.auditor().breaks("P12", || format!("live: {live:?}\nread anew: {anew:?}"));
+                    let (live, anew) = (format!("{live:?}"), format!("{anew:?}"));
+                    let same = live.bytes().zip(anew.bytes()).take_while(|(one, other)| one == other).count();
+                    let from = same.saturating_sub(200);
+                    let part = |text: &str| text.get(from..).map_or(String::new(), |text| format!("{text:.600}"));
+                    self.auditor().breaks("P12", || format!("live: {}\nread anew: {}", part(&live), part(&anew)));
                 }
                 Reply::Said(Err(why)) => {
                     self.auditor().breaks("P8", || format!("a server does not answer: {why}"));

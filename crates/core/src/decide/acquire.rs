@@ -13,6 +13,7 @@ use crate::limits::{
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, Busy, BusyReason, Conflict, Limit, Outcome, Refusal};
+use crate::planted::{self, Bug};
 use crate::session::SessionId;
 use crate::span::Span;
 use crate::state::State;
@@ -90,8 +91,11 @@ impl Deciding<'_> {
             None => On::Target(want.target, want.mode),
         };
         let numbered = (made + 1..).zip(parts.new);
-        let new: Vec<NewLock> =
+        let mut new: Vec<NewLock> =
             numbered.map(|(count, want)| NewLock { id: LockId::of(count, salt), on: on(want) }).collect();
+        if planted::is(Bug::HalfASet) && new.len() > 1 {
+            new.pop();
+        }
         let fresh = new.len();
         let locks = new.iter().map(|new| new.id).chain(parts.refreshed.iter().copied()).collect();
         self.record(Event::Granted(Grant {
@@ -140,7 +144,8 @@ impl Deciding<'_> {
         if self.state.entry(session).is_some_and(|entry| entry.waiters.len() >= WAITERS_PER_SESSION_MAX) {
             return Err(exceeded(Limit::WaitersPerSession));
         }
-        if let Some(cycle) = self.state.cycle(acquire, Rank::new(self.now(), priority, waiter)) {
+        let rank = Rank::new(self.now(), priority, waiter);
+        if let Some(cycle) = self.state.cycle(acquire, rank).filter(|_| !planted::is(Bug::CycleOverlooked)) {
             return Err(Box::new(Refusal::Deadlock { cycle }));
         }
         self.record(Event::Queued(Enqueued {
@@ -187,6 +192,7 @@ impl State {
             match self.own_lock(session, &want.target) {
                 None => parts.new.push(want),
                 Some((id, held)) if held == Mode::Exclusive || want.mode == Mode::Shared => parts.refreshed.push(id),
+                Some((id, _)) if planted::is(Bug::UpgradeUnchecked) => parts.replaced.push(id),
                 Some((id, _)) => {
                     parts.replaced.push(id);
                     parts.new.push(want);
@@ -204,7 +210,8 @@ impl State {
 
     /// Whether anything stands in the way.
     pub(super) fn is_blocked(&self, session: &SessionId, wants: &[Want], rank: Rank) -> bool {
-        wants.iter().any(|want| {
+        let checked = if planted::is(Bug::SetCheckedInPart) { 1 } else { wants.len() };
+        wants.iter().take(checked).any(|want| {
             let stop = |_: Blocker| ControlFlow::Break(());
             self.blockers(session, want, rank, stop).is_break()
         })
@@ -220,7 +227,7 @@ impl State {
     ) -> ControlFlow<()> {
         self.held_against(session, &want.target, want.mode, |lock| visit(Blocker::Held(lock.clone())))?;
         self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))?;
-        if self.waiter_count() == 0 {
+        if self.waiter_count() == 0 || planted::is(Bug::QueueJumped) {
             return ControlFlow::Continue(());
         }
         // Asked only when somebody waits for the same: it looks through the session's own locks.

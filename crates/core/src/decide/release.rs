@@ -10,6 +10,7 @@ use crate::key::{Key, Target};
 use crate::lock::{Lock, LockId, Token};
 use crate::mode::Mode;
 use crate::outcome::{Answer, NotFound, Outcome, Refusal};
+use crate::planted::{self, Bug};
 use crate::session::{AgentName, Intention, SessionId};
 use crate::span::Span;
 use crate::state::State;
@@ -41,7 +42,9 @@ impl Deciding<'_> {
         if !locks.is_empty() || request.is_some() {
             let ids = locks.iter().map(|lock| lock.id).collect();
             self.record(Event::Released { session: session.clone(), locks: ids, request: request.cloned() });
-            self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
+            if !planted::is(Bug::HandOverForgotten) {
+                self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
+            }
         }
         Ok(Outcome::Told(Answer::Released { locks }))
     }
@@ -109,7 +112,7 @@ impl State {
                 Err(Box::new(Refusal::LockLost { targets: lost }))
             };
         };
-        if first.session != *session {
+        if first.session != *session && !planted::is(Bug::OwnerUnchecked) {
             let lost = self.lost_among(session, which);
             return if lost.is_empty() {
                 Err(Box::new(Refusal::NotOwner { lock: first.clone() }))
@@ -117,7 +120,8 @@ impl State {
                 Err(Box::new(Refusal::LockLost { targets: lost }))
             };
         }
-        if token.is_some_and(|token| locks.iter().any(|lock| lock.token != token)) {
+        if !planted::is(Bug::StaleTokenTaken) && token.is_some_and(|token| locks.iter().any(|lock| lock.token != token))
+        {
             return Err(Box::new(Refusal::LockLost {
                 targets: locks.iter().map(|lock| lock.target.clone()).collect(),
             }));

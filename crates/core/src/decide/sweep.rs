@@ -2,10 +2,12 @@
 
 use super::Deciding;
 use crate::event::Event;
+use crate::planted::{self, Bug};
+use crate::time::Millis;
 
 impl Deciding<'_> {
     pub(super) fn sweep(&mut self) {
-        let now = self.now();
+        let now = if planted::is(Bug::ExpiresEarly) { self.now().plus(Millis(1)) } else { self.now() };
         if self.state.next_wake().is_none_or(|wake| wake > now) {
             return;
         }
@@ -13,7 +15,9 @@ impl Deciding<'_> {
         if !locks.is_empty() {
             let freed = locks.iter().filter_map(|id| self.state.lock(*id)).map(|lock| lock.target.clone()).collect();
             self.record(Event::Expired { locks });
-            self.hand_over(freed);
+            if !planted::is(Bug::ExpiryNotHandedOver) {
+                self.hand_over(freed);
+            }
         }
         for key in self.state.overdue_rooms(now) {
             self.leave_room(&key, None);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use lockkeeper_core::command::Command;
+use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError};
 use tokio::time::Instant;
 
@@ -90,6 +91,10 @@ impl Running {
                     if read.is_ok_and(|delta| self.settled_by(delta, &doubtful, &asked)) {
                         return Decided::Confirmed;
                     }
+                    if planted::is(Bug::UnknownIsNothing) {
+                        self.fail(&asked, &Failure::Unavailable(error.to_string()));
+                        return Decided::Failed;
+                    }
                     if hopeless {
                         self.fail(&asked, &Failure::OutcomeUnknown(error.to_string()));
                         return Decided::Failed;
@@ -162,7 +167,8 @@ impl Running {
             | Command::OpenRoom { .. }
             | Command::Beat { .. } => false,
         };
-        let (freeing, taking): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| only_frees(&asked.command));
+        let goes_on = |asked: &Asked| only_frees(&asked.command) && !planted::is(Bug::FullRefusesReleases);
+        let (freeing, taking): (Vec<_>, Vec<_>) = asked.into_iter().partition(goes_on);
         if taking.is_empty() {
             self.fail(&freeing, &Failure::Full);
             return Vec::new();

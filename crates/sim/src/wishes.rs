@@ -1,0 +1,75 @@
+//! What simulated clients want, and how what they see is shown.
+
+use std::sync::Arc;
+
+use lockkeeper_core::command::Actor;
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::lock::Lock;
+use lockkeeper_core::mode::Mode;
+use lockkeeper_core::session::{AgentName, SessionId};
+use lockkeeper_core::span::Span;
+
+use crate::auditor::{Look, Waiting};
+
+pub(crate) fn session(number: usize, life: usize) -> SessionId {
+    SessionId::parse(&format!("c{number}-{life}")).expect("a session")
+}
+
+pub(crate) fn actor(session: &SessionId) -> Actor {
+    let agent = AgentName::parse(session.as_str()).expect("a name");
+    Actor { session: session.clone(), agent, agent_type: None, bound: false }
+}
+
+/// Files and lines of them, trees, and things that are no files.
+pub(crate) fn drawn_target(rng: &mut fastrand::Rng, files: usize) -> Target {
+    let file = rng.usize(..files);
+    let (key, lines) = match rng.u8(..20) {
+        0 => ("src/**".to_owned(), false),
+        1 => ("src/*".to_owned(), false),
+        2 => ("db:schema:users".to_owned(), false),
+        3 => ("flag:a/*".to_owned(), false),
+        4 => ("flag:a/b".to_owned(), false),
+        _ => (format!("src/f{file}.rs"), rng.bool()),
+    };
+    let span = if lines {
+        let start = rng.u32(1..=6);
+        Span::checked(Some(start.into()), Some((start + rng.u32(..4)).into())).expect("lines")
+    } else {
+        Span::WHOLE
+    };
+    Target::new(Key::parse(&key).expect("a key"), span).expect("a target")
+}
+
+/// Everything that can be fought for, as whole keys.
+pub(crate) fn everything(files: usize) -> Vec<Target> {
+    let files = (0..files).map(|file| format!("src/f{file}.rs"));
+    let keys = files.chain(["db:schema:users".to_owned(), "flag:a/*".to_owned(), "src/**".to_owned()]);
+    keys.map(|key| Target::new(Key::parse(&key).expect("a key"), Span::WHOLE).expect("a target")).collect()
+}
+
+/// What a list shows, in an order of its own.
+pub(crate) fn look_at(state: &lockkeeper_core::state::State) -> Look {
+    let mut locks: Vec<Arc<Lock>> = state.locks().cloned().collect();
+    locks.sort_unstable_by_key(|lock| lock.token);
+    let mut waiters: Vec<_> = state.waiters().cloned().collect();
+    waiters.sort_unstable_by_key(|waiter| waiter.rank());
+    let waiting = waiters.iter().map(|waiter| Waiting {
+        session: waiter.asked.session.clone(),
+        wants: waiter.asked.wants.clone(),
+        priority: waiter.asked.priority,
+    });
+    let rooms =
+        state.rooms().map(|room| (room.session.clone(), Target::new(room.key.clone(), Span::WHOLE).expect("whole")));
+    Look { locks, waiting: waiting.collect(), rooms: rooms.collect() }
+}
+
+pub(crate) fn asked(target: &Target, mode: Mode) -> String {
+    format!("{}:{}-{}:{mode}", target.key.as_str(), target.span.start(), target.span.last().unwrap_or(0))
+}
+
+pub(crate) fn shown(locks: &[Arc<Lock>]) -> String {
+    let one = |lock: &Arc<Lock>| {
+        format!("{}:{}#{}", lock.session, asked(&lock.target, lock.mode), lock.token.0 % 1_000_000_000)
+    };
+    locks.iter().map(one).collect::<Vec<_>>().join(", ")
+}

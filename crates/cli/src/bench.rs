@@ -4,6 +4,7 @@ mod ask;
 mod figures;
 mod flood;
 mod library;
+mod percentiles;
 mod private;
 
 use std::io::IsTerminal;

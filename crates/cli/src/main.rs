@@ -2,6 +2,7 @@
 
 mod again;
 mod audit;
+mod bench;
 mod completions;
 mod config;
 mod context;
@@ -76,6 +77,8 @@ enum Verb {
     Status(status::Status),
     /// Look for what is wrong, and say how to mend it.
     Doctor(doctor::Doctor),
+    /// Measure how fast locks are on this machine.
+    Bench(bench::Bench),
     /// Serve tools to a coding agent over stdin and stdout.
     Mcp(mcp::Mcp),
     /// Run a service in the foreground.
@@ -105,6 +108,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Audit(verb) => verb.run(context),
         Verb::Status(verb) => verb.run(context),
         Verb::Doctor(verb) => verb.run(context),
+        Verb::Bench(verb) => verb.run(context),
         Verb::Mcp(verb) => verb.run(context),
         Verb::Serve(verb) => verb.run(context),
         Verb::Stop(verb) => verb.run(context),

@@ -39,18 +39,24 @@ fn start(config: &Config) -> Result<(), Error> {
     let failed = |what: &str, error: &std::io::Error| Error::Unreachable(format!("{what}: {error}"));
     make_home(&config.home).map_err(|error| failed(&format!("{} can't be used", config.home.display()), &error))?;
     let socket = config.socket();
-    if socket.as_os_str().len() > SOCKET_BYTES_MAX {
-        return Err(Error::Unreachable(format!(
-            "{} is too long for a socket; set LOCKKEEPER_HOME to a shorter folder",
-            socket.display()
-        )));
-    }
+    check_socket(&socket)?;
     let _guard = guard(&config.home)?;
     // Whoever had the guard before has started it.
     if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
         return Ok(());
     }
     spawn(config).map_err(|error| failed("a service could not be started", &error))
+}
+
+/// Whether a socket can have this name on every system.
+pub(crate) fn check_socket(socket: &Path) -> Result<(), Error> {
+    if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+        return Err(Error::Unreachable(format!(
+            "{} is too long for a socket; set LOCKKEEPER_HOME to a shorter folder",
+            socket.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Makes the directory of the service's state, for its owner only.

@@ -67,8 +67,9 @@ impl Serve {
             // Of its own session, so that the end of a terminal is not its end.
             let _ = rustix::process::setsid();
         }
-        let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        // One thread takes what all connections ask, decides it as one batch, and answers all: a second one would only
+        // wait for the first. Disk, audit and snapshots have threads of their own.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let served = runtime.block_on(self.serve(config));
         runtime.shutdown_timeout(Duration::from_secs(2));
         if let (Err(failure), true) = (&served, self.background) {

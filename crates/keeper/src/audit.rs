@@ -7,16 +7,24 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use lockkeeper_core::session::{AgentName, SessionId};
+use lockkeeper_core::space::Space;
+use lockkeeper_core::text::one_line;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metrics;
+use crate::trace::TraceParent;
 
 /// A file that has grown this large is put aside as `audit.jsonl.1`, and the one before is gone.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 const QUEUE_MAX: usize = 65_536;
+const BUFFER_BYTES: usize = 1 << 16;
+/// How long lines are gathered before they are written.
+const GATHERED: Duration = Duration::from_millis(2);
+const TEXT_CHARS_MAX: usize = 1024;
 /// How much of the end of the files a reader looks through.
 const READ_BYTES_MAX: u64 = 16 << 20;
 
@@ -46,10 +54,47 @@ pub struct Line {
     pub span_id: Option<String>,
 }
 
+/// What the thread that writes makes a line of: whoever asks does not wait for that.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    pub time: jiff::Timestamp,
+    pub space: Option<Space>,
+    pub action: &'static str,
+    pub outcome: &'static str,
+    pub reason: Option<String>,
+    pub key: Option<String>,
+    pub intention: Option<String>,
+    pub session: Option<SessionId>,
+    pub agent: Option<AgentName>,
+    pub request: Option<String>,
+    pub trace: Option<TraceParent>,
+}
+
+impl Noted {
+    fn line(self) -> Line {
+        let shown = |text: String| one_line(&text.chars().take(TEXT_CHARS_MAX).collect::<String>());
+        let (trace_id, span_id) = self.trace.map(|trace| (trace.trace_id, trace.span_id)).unzip();
+        Line {
+            time: self.time.to_string(),
+            space: self.space.map(|space| space.to_string()).unwrap_or_default(),
+            action: self.action.to_owned(),
+            outcome: self.outcome.to_owned(),
+            reason: self.reason,
+            key: self.key.map(shown),
+            intention: self.intention.map(shown),
+            session_id: self.session.map(|session| session.to_string()),
+            agent_id: self.agent.map(|agent| agent.to_string()),
+            request_id: self.request.map(shown),
+            trace_id,
+            span_id,
+        }
+    }
+}
+
 /// Where audit lines go.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    lines: Option<SyncSender<Line>>,
+    lines: Option<SyncSender<Noted>>,
     path: PathBuf,
     metrics: Arc<Metrics>,
 }
@@ -70,9 +115,9 @@ impl Audit {
         Audit { lines: None, path: PathBuf::new(), metrics }
     }
 
-    pub fn write(&self, line: Line) {
+    pub fn write(&self, noted: Noted) {
         let Some(lines) = &self.lines else { return };
-        match lines.try_send(line) {
+        match lines.try_send(noted) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.audit_dropped(),
         }
@@ -133,25 +178,19 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, queue: &Receiver<Line>) {
-        let mut buffer = Vec::with_capacity(1 << 16);
-        let mut count = 0;
-        loop {
-            // Lines are written together, and soon: whoever looks sees what just happened.
-            let wait = if buffer.is_empty() { Duration::from_secs(3600) } else { Duration::from_millis(2) };
-            match queue.recv_timeout(wait) {
-                Ok(line) => {
-                    serde_json::to_writer(&mut buffer, &line).expect("writing to memory");
-                    buffer.push(b'\n');
-                    count += 1;
-                    if buffer.len() < 1 << 16 {
-                        continue;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
+    fn run(mut self, queue: &Receiver<Noted>) {
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        while let Ok(first) = queue.recv() {
+            // Lines are written together, and soon: whoever looks sees what just happened. Nobody wakes this thread
+            // meanwhile, so that a busy service does not spend its time on that.
+            std::thread::sleep(GATHERED);
+            let mut count = 0;
+            for noted in std::iter::once(first).chain(queue.try_iter()) {
+                serde_json::to_writer(&mut buffer, &noted.line()).expect("writing to memory");
+                buffer.push(b'\n');
+                count += 1;
+                if buffer.len() >= BUFFER_BYTES {
                     self.flush(&mut buffer, &mut count);
-                    return;
                 }
             }
             self.flush(&mut buffer, &mut count);

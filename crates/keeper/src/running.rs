@@ -14,7 +14,6 @@ use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Confirm, Durable, EngineError, Ledger, Position};
-use tokio::runtime::RuntimeFlavor;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +30,7 @@ use crate::settings::Settings;
 /// Questions that are decided together.
 const BATCH_MAX: usize = 1024;
 /// Payload bytes behind a snapshot before a new one is thought of.
-const COMPACT_BYTES_MIN: u64 = 4 << 20;
+const COMPACT_BYTES_MIN: u64 = 32 << 20;
 /// How long a snapshot that failed is not tried again.
 const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 /// How long a sweep that failed is not tried again.
@@ -413,10 +412,10 @@ async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Res
         desk.fold(delta).map_err(|error| unreadable(&name, &error))?;
         Ok((desk.position(), payload::encode_snapshot(desk.state())))
     };
-    // With one thread there is no beside.
-    let (position, snapshot) = match tokio::runtime::Handle::current().runtime_flavor() {
-        RuntimeFlavor::CurrentThread => fold(),
-        _ => tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?,
+    let (position, snapshot) = if settings.has_threads {
+        tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?
+    } else {
+        fold()
     }?;
     let position = if planted::is(Bug::SnapshotShort) { end.unwrap_or(position) } else { position };
     let bytes = snapshot.len() as u64;

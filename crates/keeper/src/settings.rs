@@ -13,11 +13,19 @@ pub struct Settings {
     pub heartbeat_interval: Millis,
     /// Names this writer among those of one ledger; `None`: drawn at random.
     pub writer: Option<u64>,
+    /// Long work is done on another thread; a simulation has only one.
+    pub has_threads: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         let heartbeat_interval = Millis::from_secs(10);
-        Settings { rules: Rules::default(), default_ttl: TTL_DEFAULT, heartbeat_interval, writer: None }
+        Settings {
+            rules: Rules::default(),
+            default_ttl: TTL_DEFAULT,
+            heartbeat_interval,
+            writer: None,
+            has_threads: true,
+        }
     }
 }

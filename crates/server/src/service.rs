@@ -16,7 +16,7 @@ use lockkeeper_core::session::{AgentName, SessionId};
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::Engine;
 use lockkeeper_keeper::Keeper;
-use lockkeeper_keeper::audit::{Audit, Line};
+use lockkeeper_keeper::audit::{self, Audit};
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::trace::TraceParent;
@@ -274,21 +274,19 @@ impl Service {
         Ok(keeper)
     }
 
-    fn write_audit(&self, action: &str, outcome: &str, body: &Body, noted: &Noted, caller: &Caller) {
-        let shown = |text: &String| lockkeeper_core::text::one_line(&text.chars().take(1024).collect::<String>());
-        self.audit.write(Line {
-            time: jiff::Timestamp::now().to_string(),
-            space: noted.space.as_ref().map(ToString::to_string).unwrap_or_default(),
-            action: action.to_owned(),
-            outcome: outcome.to_owned(),
+    fn write_audit(&self, action: &'static str, outcome: &'static str, body: &Body, noted: &Noted, caller: &Caller) {
+        self.audit.write(audit::Noted {
+            time: jiff::Timestamp::now(),
+            space: noted.space.clone(),
+            action,
+            outcome,
             reason: body.as_ref().err().and_then(|no| no.body.reason.clone()),
-            key: noted.key.as_ref().map(shown),
-            intention: noted.intention.as_ref().map(shown),
-            session_id: noted.session.as_ref().map(ToString::to_string),
-            agent_id: noted.agent.as_ref().map(ToString::to_string),
-            request_id: noted.request.as_ref().map(shown),
-            trace_id: caller.trace.as_ref().map(|trace| trace.trace_id.clone()),
-            span_id: caller.trace.as_ref().map(|trace| trace.span_id.clone()),
+            key: noted.key.clone(),
+            intention: noted.intention.clone(),
+            session: noted.session.clone(),
+            agent: noted.agent.clone(),
+            request: noted.request.clone(),
+            trace: caller.trace.clone(),
         });
     }
 }

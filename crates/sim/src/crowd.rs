@@ -41,7 +41,7 @@ pub fn crowd(seed: u64, servers: usize, time: Duration) -> Vec<Fared> {
         let mut fared = Vec::new();
         for number in 0..servers as u64 {
             let rules = Rules { quota_limit: 0, ..Rules::default() };
-            let settings = Settings { rules, writer: Some(number + 1), ..Settings::default() };
+            let settings = Settings { rules, writer: Some(number + 1), has_threads: false, ..Settings::default() };
             // A tenth of them is five times as far away as the others.
             let way = if number % 10 == 0 { 10 } else { 2 };
             let server = Server::new(store.clone(), settings, way);

@@ -316,7 +316,7 @@ impl Ledger for Link {
     }
 
     fn bytes_since_snapshot(&self) -> u64 {
-        self.store.ledger.bytes_since_snapshot() * self.air().weather.bytes_factor
+        self.store.ledger.bytes_since_snapshot() * 8 * self.air().weather.bytes_factor
     }
 
     fn strength(&self) -> Strength {

@@ -95,8 +95,12 @@ impl World {
         let air = Arc::new(Air::new(weather.clone(), rng));
         let store = Store::new(air.clone()).await;
         let rules = Rules { quota_limit: weather.quota, ..Rules::default() };
-        let settings =
-            |number: usize| Settings { rules: rules.clone(), writer: Some(number as u64 + 1), ..Settings::default() };
+        let settings = |number: usize| Settings {
+            rules: rules.clone(),
+            writer: Some(number as u64 + 1),
+            has_threads: false,
+            ..Settings::default()
+        };
         let server = |number| Server::new(store.clone(), settings(number), weather.ledger_way);
         let servers = (0..weather.servers).map(server).collect();
         let auditor = Auditor::new(weather.kind, weather.quota, traced);
@@ -281,7 +285,11 @@ impl World {
             let _ = server.look(|_| ()).await;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let reader = Server::new(self.store.clone(), Settings { writer: Some(99), ..Settings::default() }, 1);
+        let reader = Server::new(
+            self.store.clone(),
+            Settings { writer: Some(99), has_threads: false, ..Settings::default() },
+            1,
+        );
         while !reader.start().await {}
         let Reply::Said(Ok(anew)) = reader.look(lockkeeper_core::state::State::snapshot).await else {
             self.auditor().breaks("P12", || "the ledger can't be read anew".to_owned());

@@ -146,12 +146,12 @@ impl Inner {
         };
         crash_point("append-after-write");
         let strict = self.durability == Durability::Always;
-        self.syncer.written(position.revision, &tail.file, strict && batch.awaited);
+        let synced = self.syncer.written(position.revision, &tail.file, strict && batch.awaited);
         if tail.is_half_full() && !was_half_full {
             self.stock.expect_roll();
         }
         self.moved.send_replace(position.revision);
-        Append::Appended(Appended { position, stamp, durable: !strict })
+        Append::Appended(Appended { position, stamp, durable: !strict || synced })
     }
 
     fn unwritten(&self, unwritten: Unwritten) -> Append {

@@ -1,8 +1,10 @@
-//! The thread that makes records durable: one sync for all that was written since the last.
+//! Makes records durable: one sync for all that was written since the last, by a thread of its own, or, as long as the
+//! disk is quick, by whoever waits for it: then nobody has to be woken.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +16,10 @@ use crate::{Durable, EngineError};
 
 /// How long a batch that nobody waits for may stay unsynced.
 const PATIENCE: Duration = Duration::from_millis(10);
+/// A disk that takes no longer than this is waited for on the spot.
+const QUICK: Duration = Duration::from_millis(1);
+
+type Sync = Box<dyn FnMut(&File) -> io::Result<()> + Send>;
 
 /// Syncs what it is told was written; dropping it syncs the rest.
 #[derive(Debug)]
@@ -26,6 +32,10 @@ pub(super) struct Syncer {
 struct Shared {
     pending: Mutex<Pending>,
     wake: Condvar,
+    /// Whoever syncs holds it from before it takes what is pending: durable only rises.
+    disk: Mutex<Disk>,
+    /// The last sync was quick.
+    quick: AtomicBool,
     durable: AtomicU64,
     told: watch::Sender<Durable>,
     failed: OnceLock<EngineError>,
@@ -42,6 +52,19 @@ struct Pending {
     closing: bool,
 }
 
+/// Where files are synced.
+struct Disk {
+    sync: Sync,
+    /// How long a sync may take and still be called quick.
+    quick: Duration,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("quick", &self.quick).finish_non_exhaustive()
+    }
+}
+
 /// What the thread waits for, so that it is woken only when that helps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sleep {
@@ -54,24 +77,27 @@ enum Sleep {
 impl Syncer {
     /// Starts the thread of a ledger that is durable up to `revision`.
     pub(super) fn start(revision: u64) -> io::Result<Syncer> {
-        Syncer::start_with(revision, File::sync_data)
+        Syncer::start_with(revision, Disk { sync: Box::new(File::sync_data), quick: QUICK })
     }
 
-    fn start_with(revision: u64, sync: impl Fn(&File) -> io::Result<()> + Send + 'static) -> io::Result<Syncer> {
+    fn start_with(revision: u64, disk: Disk) -> io::Result<Syncer> {
         let shared = Arc::new(Shared {
             pending: Mutex::default(),
             wake: Condvar::new(),
+            disk: Mutex::new(disk),
+            quick: AtomicBool::new(false),
             durable: AtomicU64::new(revision),
             told: watch::Sender::new(Durable::Up(revision)),
             failed: OnceLock::new(),
         });
         let own = shared.clone();
-        let thread = std::thread::Builder::new().name("ledger-sync".to_owned()).spawn(move || own.run(sync))?;
+        let thread = std::thread::Builder::new().name("ledger-sync".to_owned()).spawn(move || own.run())?;
         Ok(Syncer { shared, thread: Some(thread) })
     }
 
     /// Takes note that everything up to `revision` is written. When nobody waits for it, the disk may take a while.
-    pub(super) fn written(&self, revision: u64, file: &Arc<File>, awaited: bool) {
+    /// `true`: it is durable already.
+    pub(super) fn written(&self, revision: u64, file: &Arc<File>, awaited: bool) -> bool {
         let wanted = Instant::now() + if awaited { Duration::ZERO } else { PATIENCE };
         let mut pending = self.shared.pending();
         assert!(revision > pending.revision || pending.revision == 0, "revisions only rise");
@@ -81,6 +107,14 @@ impl Syncer {
         }
         let due = pending.due.map_or(wanted, |due| due.min(wanted));
         pending.due = Some(due);
+        if awaited
+            && self.shared.quick.load(Ordering::Relaxed)
+            && let Ok(disk) = self.shared.disk.try_lock()
+        {
+            drop(pending);
+            self.shared.sync(disk);
+            return self.durable() >= revision;
+        }
         let wake = match pending.sleep {
             Sleep::Awake => false,
             Sleep::Until(end) => due < end,
@@ -91,6 +125,7 @@ impl Syncer {
             drop(pending);
             self.shared.wake.notify_one();
         }
+        false
     }
 
     /// The last revision that is known to be durable.
@@ -130,20 +165,34 @@ impl Shared {
         self.pending.lock().expect("no holder panics")
     }
 
-    fn run(&self, sync: impl Fn(&File) -> io::Result<()>) {
-        while let Some((revision, files)) = self.next() {
-            crash_point("append-before-sync");
-            let synced = fault_point("sync").and_then(|()| files.iter().try_for_each(|file| sync(file)));
-            crash_point("append-after-sync");
-            match synced {
-                Ok(()) => self.rise(revision),
-                // Never tried again: the kernel may have dropped the pages, and a second sync would succeed without them.
-                Err(error) => {
-                    self.fail(&error);
-                    return;
-                }
+    fn run(&self) {
+        while self.wait_until_due() {
+            self.sync(self.disk.lock().expect("no holder panics"));
+        }
+    }
+
+    /// Syncs what is pending, if somebody else has not done so meanwhile.
+    fn sync(&self, mut disk: MutexGuard<'_, Disk>) {
+        let Some((revision, files)) = self.take() else { return };
+        crash_point("append-before-sync");
+        let began = Instant::now();
+        let synced = fault_point("sync").and_then(|()| files.iter().try_for_each(|file| (disk.sync)(file)));
+        self.quick.store(began.elapsed() < disk.quick, Ordering::Relaxed);
+        crash_point("append-after-sync");
+        match synced {
+            Ok(()) => self.rise(revision),
+            // Never tried again: the kernel may have dropped the pages, and a second sync would succeed without them.
+            Err(error) => {
+                self.fail(&error);
             }
         }
+    }
+
+    /// What is to be synced now, if anything.
+    fn take(&self) -> Option<(u64, Vec<Arc<File>>)> {
+        let mut pending = self.pending();
+        pending.due.take().filter(|_| self.failed.get().is_none())?;
+        Some((pending.revision, std::mem::take(&mut pending.files)))
     }
 
     fn rise(&self, revision: u64) {
@@ -159,20 +208,17 @@ impl Shared {
         });
     }
 
-    /// Waits for the next thing to sync; none when the ledger closes.
-    fn next(&self) -> Option<(u64, Vec<Arc<File>>)> {
+    /// Waits until something is to be synced; `false` when the ledger closes or has failed.
+    fn wait_until_due(&self) -> bool {
         let mut pending = self.pending();
         loop {
             if self.failed.get().is_some() {
-                return None;
+                return false;
             }
             let now = Instant::now();
             match pending.due {
-                Some(due) if due <= now || pending.closing => {
-                    pending.due = None;
-                    return Some((pending.revision, std::mem::take(&mut pending.files)));
-                }
-                None if pending.closing => return None,
+                Some(due) if due <= now || pending.closing => return true,
+                None if pending.closing => return false,
                 Some(due) => {
                     pending.sleep = Sleep::Until(due);
                     pending = self.wake.wait_timeout(pending, due - now).expect("no holder panics").0;
@@ -208,13 +254,19 @@ mod tests {
         answers: Sender<io::Result<()>>,
     }
 
+    /// A disk that is never called quick.
     fn bench() -> Bench {
+        bench_with(Duration::ZERO)
+    }
+
+    fn bench_with(quick: Duration) -> Bench {
         let (told, synced) = channel();
         let (answers, answer) = channel();
         let disk = move |file: &File| {
             told.send(file.as_raw_fd()).expect("the test listens");
             answer.recv().unwrap_or(Ok(()))
         };
+        let disk = Disk { sync: Box::new(disk), quick };
         Bench { syncer: Syncer::start_with(0, disk).expect("starts"), synced, answers }
     }
 
@@ -262,6 +314,26 @@ mod tests {
             sooner += u32::from(begin.elapsed() < PATIENCE);
         }
         assert!(sooner > 10, "{sooner} of 20: the machine may be busy now and then, not always");
+    }
+
+    #[test]
+    fn whoever_waits_for_a_quick_disk_syncs_on_the_spot_and_takes_along_what_is_pending() {
+        let Bench { syncer, synced, answers } = bench_with(MOMENT);
+        let (first, second) = (file(), file());
+        answers.send(Ok(())).expect("listens");
+        assert!(!syncer.written(1, &first, true), "nobody knows yet how quick the disk is");
+        synced.recv_timeout(MOMENT).expect("the thread syncs");
+        let mut durable = syncer.watch();
+        while *durable.borrow_and_update() != Durable::Up(1) {
+            std::thread::yield_now();
+        }
+        drop(answers);
+        assert!(!syncer.written(2, &first, false), "nobody waits");
+        assert!(syncer.written(3, &second, true));
+        assert_eq!(*syncer.watch().borrow(), Durable::Up(3));
+        assert_eq!(synced.try_iter().collect::<Vec<_>>(), [first.as_raw_fd(), second.as_raw_fd()]);
+        drop(syncer);
+        assert!(synced.recv().is_err(), "nothing is left to sync");
     }
 
     #[test]

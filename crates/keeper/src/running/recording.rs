@@ -113,8 +113,14 @@ impl Running {
     }
 
     fn settle(&mut self, appended: Appended) {
+        let revision = appended.position.revision;
         if appended.durable {
-            self.durable_revision = appended.position.revision;
+            self.durable_revision = revision;
+            self.durable.mark_unchanged();
+        }
+        if *self.moved.borrow() <= revision {
+            // It moved by this very batch: nothing to look at.
+            self.moved.mark_unchanged();
         }
         let told = self.desk.settle(appended);
         self.note_epoch();

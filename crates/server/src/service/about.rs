@@ -34,7 +34,7 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let (locks, waiting, sessions) =
             keeper.read(|state, _| (state.lock_count(), state.waiter_count(), state.session_count())).await?;
-        let Settings { rules, default_ttl, heartbeat_interval, writer: _ } = &self.settings;
+        let Settings { rules, default_ttl, heartbeat_interval, writer: _, has_threads: _ } = &self.settings;
         json(&ServiceStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

@@ -95,7 +95,7 @@ impl Key {
         &self.text
     }
 
-    pub(crate) fn shared_text(&self) -> Arc<str> {
+    pub fn shared_text(&self) -> Arc<str> {
         self.text.clone()
     }
 

@@ -16,13 +16,17 @@ impl Mode {
     pub const fn conflicts(self, other: Mode) -> bool {
         !matches!((self, other), (Mode::Shared, Mode::Shared))
     }
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+        }
+    }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Exclusive => "exclusive",
-            Mode::Shared => "shared",
-        })
+        f.write_str(self.word())
     }
 }

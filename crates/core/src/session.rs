@@ -89,6 +89,11 @@ macro_rules! text_of {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// The text itself, not a copy.
+            pub fn shared_text(&self) -> Arc<str> {
+                self.0.clone()
+            }
         }
 
         impl fmt::Display for $name {

@@ -106,14 +106,20 @@ pub enum Strength {
     BestEffort,
 }
 
-impl fmt::Display for Strength {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Strength {
+    pub const fn word(self) -> &'static str {
+        match self {
             Strength::Strict => "strict",
             Strength::Quorum => "quorum",
             Strength::Available => "available",
             Strength::BestEffort => "best_effort",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Strength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
     }
 }
 

@@ -49,14 +49,17 @@ pub(crate) enum Mail {
 
 /// A handle on the keeper of one space. Cheap to clone; the loop ends when the last one is gone.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct Keeper(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
     space: Space,
     strength: Strength,
     mailbox: mpsc::Sender<Mail>,
     withdrawals: mpsc::UnboundedSender<Gone>,
     /// The service is stopping: whoever waits keeps their place, and comes back to it.
     stopping: CancellationToken,
-    tickets: Arc<AtomicU64>,
+    tickets: AtomicU64,
     entries: broadcast::Sender<Arc<Entry>>,
     epoch: Arc<AtomicU64>,
     ledger: Arc<dyn Ledger>,
@@ -79,39 +82,39 @@ impl Keeper {
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
         let epoch = Arc::new(AtomicU64::new(desk.position().epoch));
-        let keeper = Keeper {
+        let handle = Handle {
             space: space.clone(),
             strength: ledger.strength(),
             mailbox,
             withdrawals,
             stopping,
-            tickets: Arc::default(),
+            tickets: AtomicU64::default(),
             entries: entries.clone(),
             epoch: epoch.clone(),
             ledger: ledger.clone(),
         };
-        let outlets = Outlets { entries, epoch, stopping: keeper.stopping.clone() };
+        let outlets = Outlets { entries, epoch, stopping: handle.stopping.clone() };
         let running = Running::new(space, ledger, desk, settings, metrics, outlets);
         tokio::spawn(running.run(mails, withdrawn));
-        Ok(keeper)
+        Ok(Keeper(Arc::new(handle)))
     }
 
     pub fn space(&self) -> &Space {
-        &self.space
+        &self.0.space
     }
 
     pub fn strength(&self) -> Strength {
-        self.strength
+        self.0.strength
     }
 
     /// The engine's time.
     pub fn now(&self) -> Stamp {
-        self.ledger.now()
+        self.0.ledger.now()
     }
 
     /// Names the ledger: entry numbers of different epochs have nothing to do with each other.
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Relaxed)
+        self.0.epoch.load(Ordering::Relaxed)
     }
 
     /// Asks, and waits for the answer. Dropping the future of a waiting acquisition gives up its place in the queue.
@@ -138,7 +141,7 @@ impl Keeper {
         let (reply, answer) = oneshot::channel();
         let asked = Asked { ticket: Some(ticket), command };
         let mut leaving = waits.then(|| Leaving { ticket: Some(ticket), bound, keeper: self });
-        self.mailbox.send(Mail::Ask(asked, reply)).await.map_err(|_| stopped())?;
+        self.0.mailbox.send(Mail::Ask(asked, reply)).await.map_err(|_| stopped())?;
         let answer = answer.await.unwrap_or_else(|_| Err(stopped()));
         if let Some(leaving) = &mut leaving {
             leaving.ticket = None;
@@ -158,7 +161,7 @@ impl Keeper {
         }
         let (reply, answer) = oneshot::channel();
         let mail = Mail::Beat(actor.session, self.ticket(), reply);
-        self.mailbox.send(mail).await.map_err(|_| stopped())?;
+        self.0.mailbox.send(mail).await.map_err(|_| stopped())?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
@@ -171,17 +174,17 @@ impl Keeper {
         let read: Read = Box::new(move |seen| {
             let _ = reply.send(seen.map(|(state, now)| look(state, now)));
         });
-        self.mailbox.send(Mail::Read(read)).await.map_err(|_| stopped())?;
+        self.0.mailbox.send(Mail::Read(read)).await.map_err(|_| stopped())?;
         seen.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Entries of the history as they happen. Who falls behind reads them from the history.
     pub fn entries(&self) -> broadcast::Receiver<Arc<Entry>> {
-        self.entries.subscribe()
+        self.0.entries.subscribe()
     }
 
     fn ticket(&self) -> Ticket {
-        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+        Ticket(self.0.tickets.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -195,9 +198,9 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket
-            && !self.keeper.stopping.is_cancelled()
+            && !self.keeper.0.stopping.is_cancelled()
         {
-            let _ = self.keeper.withdrawals.send(Gone { ticket, bound: self.bound });
+            let _ = self.keeper.0.withdrawals.send(Gone { ticket, bound: self.bound });
         }
     }
 }

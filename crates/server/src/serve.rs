@@ -83,7 +83,7 @@ pub async fn run(service: Arc<Service>, doors: Doors) {
     if tokio::time::timeout(STOP_TIME_MAX, tracker.wait()).await.is_err() {
         tracing::warn!("some connections did not end in time");
     }
-    service.close().await;
+    service.close();
 }
 
 /// Half of the descriptors that there may be, for each door: strangers on TCP can't take those of the local user.

@@ -165,8 +165,8 @@ impl Service {
     }
 
     /// Lets every ledger finish what it has begun.
-    pub async fn close(&self) {
-        self.spaces.close().await;
+    pub fn close(&self) {
+        self.spaces.close();
     }
 
     /// Answers one request that is no stream.
@@ -213,8 +213,18 @@ impl Service {
             Operation::Acquire => self.acquire(parse(input)?, caller, noted).await,
             Operation::Release => self.release(parse(input)?, caller, noted).await,
             Operation::Renew => self.renew(parse(input)?, caller, noted).await,
-            Operation::ForceRelease => self.force_release(parse(input)?, caller, noted).await,
             Operation::Check => self.check(parse(input)?, caller, noted).await,
+            // Boxed, so that the frequent ones are small.
+            other => Box::pin(self.dispatch_rare(other, input, caller, noted)).await,
+        }
+    }
+
+    async fn dispatch_rare(&self, operation: Operation, input: Input<'_>, caller: &Caller, noted: &mut Noted) -> Body {
+        match operation {
+            Operation::Acquire | Operation::Release | Operation::Renew | Operation::Check => {
+                Err(No::new(Word::Internal, "A frequent operation is dispatched before."))
+            }
+            Operation::ForceRelease => self.force_release(parse(input)?, caller, noted).await,
             Operation::Active => self.active(parse(input)?, noted).await,
             Operation::KeyStatus => self.key_status(parse(input)?, caller, noted).await,
             Operation::History => self.history(parse(input)?, noted).await,
@@ -260,7 +270,7 @@ impl Service {
             return self.keeper(body).await;
         }
         let space = door::space(body, &self.default_space)?;
-        match self.spaces.if_open(&space).await {
+        match self.spaces.if_open(&space) {
             Some(keeper) => Ok(keeper),
             None if space == self.default_space => self.keeper(body).await,
             None => Err(No::new(Word::Unauthorized, "To ask about that space needs a credential.")),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_keeper::trace::TraceParent;
@@ -22,6 +22,8 @@ use crate::view;
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
 const OPEN_MAX: usize = 256;
+/// Room for what is read at once.
+const READ_BYTES: usize = 2048;
 /// Frames of streams that may wait for a reader.
 const FRAMES_MAX: usize = 64;
 
@@ -54,7 +56,7 @@ struct Answered {
 
 impl Connection {
     async fn run(&mut self, mut streamed: mpsc::Receiver<Vec<u8>>) -> std::io::Result<()> {
-        let mut incoming = BytesMut::with_capacity(4096);
+        let mut incoming = BytesMut::with_capacity(READ_BYTES);
         let mut out = Vec::with_capacity(4096);
         let mut open = FuturesUnordered::new();
         let mut streams = tokio::task::JoinSet::new();
@@ -64,7 +66,7 @@ impl Connection {
                 biased;
                 Some(answered) = open.next(), if !open.is_empty() => self.write(answered, &mut out),
                 Some(frame) = streamed.recv() => out.extend_from_slice(&frame),
-                read = self.reader.read_buf(&mut incoming), if open.len() < OPEN_MAX => {
+                read = read_more(&mut self.reader, &mut incoming), if open.len() < OPEN_MAX => {
                     if read? == 0 {
                         break;
                     }
@@ -73,7 +75,7 @@ impl Connection {
                 () = stopping.cancelled() => break,
             }
             while let Some(line) = take_line(&mut incoming)? {
-                if let Some(asked) = self.asked(&line, &mut streams, &mut out).await {
+                if let Some(asked) = self.asked(line, &mut streams, &mut out).await {
                     open.push(asked);
                 }
             }
@@ -102,11 +104,11 @@ impl Connection {
     /// Starts on one line. Streams are started and acknowledged here; other questions become a future.
     async fn asked(
         &mut self,
-        line: &[u8],
+        line: Bytes,
         streams: &mut tokio::task::JoinSet<()>,
         out: &mut Vec<u8>,
     ) -> Option<futures_util::future::BoxFuture<'static, Answered>> {
-        let question: Question<'_> = match serde_json::from_slice(line) {
+        let question: Question<'_> = match serde_json::from_slice(&line) {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
@@ -122,7 +124,7 @@ impl Connection {
         };
         let trace = question.traceparent.and_then(TraceParent::parse);
         let caller = Caller { trace, ..Caller::local() };
-        let body = question.body.map_or_else(Vec::new, |body| body.get().as_bytes().to_vec());
+        let body = question.body.map_or_else(Bytes::new, |body| line.slice_ref(body.get().as_bytes()));
         match operation {
             Operation::Events => self.follow(id, &body, streams, out).await,
             Operation::AttachSession => self.attach(id, &body, &caller, streams, out).await,
@@ -226,7 +228,13 @@ fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-fn take_line(incoming: &mut BytesMut) -> std::io::Result<Option<Vec<u8>>> {
+async fn read_more(reader: &mut tokio::net::unix::OwnedReadHalf, into: &mut BytesMut) -> std::io::Result<usize> {
+    into.reserve(READ_BYTES);
+    reader.read_buf(into).await
+}
+
+/// The next whole line, without its end.
+fn take_line(incoming: &mut BytesMut) -> std::io::Result<Option<Bytes>> {
     let Some(end) = incoming.iter().position(|byte| *byte == b'\n') else {
         return if incoming.len() > LINE_BYTES_MAX {
             Err(std::io::Error::other("a line is too long"))
@@ -237,8 +245,8 @@ fn take_line(incoming: &mut BytesMut) -> std::io::Result<Option<Vec<u8>>> {
     if end > LINE_BYTES_MAX {
         return Err(std::io::Error::other("a line is too long"));
     }
-    let line = incoming[..end].to_vec();
-    incoming.advance(end + 1);
+    let line = incoming.split_to(end).freeze();
+    incoming.advance(1);
     Ok(Some(line))
 }
 

@@ -1,14 +1,14 @@
 //! The keepers of a service, one for each space, opened when somebody asks for it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Engine, EngineError};
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
-use tokio::sync::{Mutex, RwLock};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Spaces that one service keeps at the same time.
@@ -41,32 +41,36 @@ impl Spaces {
         Spaces { engine, settings, metrics, stopping, open: RwLock::default(), opening: Mutex::default() }
     }
 
+    fn opened(&self) -> RwLockReadGuard<'_, HashMap<Space, Keeper>> {
+        self.open.read().expect("no holder panics")
+    }
+
     pub(crate) async fn keeper(&self, space: &Space) -> Result<Keeper, NoKeeper> {
-        if let Some(keeper) = self.open.read().await.get(space) {
+        if let Some(keeper) = self.opened().get(space) {
             return Ok(keeper.clone());
         }
         let _opening = self.opening.lock().await;
-        if let Some(keeper) = self.open.read().await.get(space) {
+        if let Some(keeper) = self.opened().get(space) {
             return Ok(keeper.clone());
         }
-        if self.open.read().await.len() >= SPACES_MAX {
+        if self.opened().len() >= SPACES_MAX {
             return Err(NoKeeper::TooMany);
         }
         let ledger = self.engine.open(space).await.map_err(NoKeeper::Failed)?;
         let (metrics, stopping) = (self.metrics.clone(), self.stopping.clone());
         let keeper = Keeper::open(space.clone(), ledger, &self.settings, metrics, stopping);
         let keeper = keeper.await.map_err(NoKeeper::Failed)?;
-        self.open.write().await.insert(space.clone(), keeper.clone());
+        self.open.write().expect("no holder panics").insert(space.clone(), keeper.clone());
         Ok(keeper)
     }
 
     /// The keeper of a space that is open already.
-    pub(crate) async fn if_open(&self, space: &Space) -> Option<Keeper> {
-        self.open.read().await.get(space).cloned()
+    pub(crate) fn if_open(&self, space: &Space) -> Option<Keeper> {
+        self.opened().get(space).cloned()
     }
 
     /// Lets go of every keeper; each ends when the last question to it is answered.
-    pub(crate) async fn close(&self) {
-        self.open.write().await.clear();
+    pub(crate) fn close(&self) {
+        self.open.write().expect("no holder panics").clear();
     }
 }

@@ -1,5 +1,8 @@
 //! Bodies of answers.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +10,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LockView {
     pub lock_id: String,
-    pub file_path: String,
+    pub file_path: Arc<str>,
     /// Null: the whole file.
     pub start_line: Option<u32>,
     /// Null: to the end.
     pub end_line: Option<u32>,
-    pub mode: String,
-    pub intention: String,
+    pub mode: Cow<'static, str>,
+    pub intention: Arc<str>,
     /// The name of the agent.
-    pub owner: String,
-    pub session_id: String,
+    pub owner: Arc<str>,
+    pub session_id: Arc<str>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub feature_id: Option<String>,
+    pub feature_id: Option<Arc<str>>,
     /// A later grant has a greater one. Hand it to whatever the lock protects.
     pub fencing_token: u64,
     pub created_at: String,
@@ -33,11 +36,11 @@ pub struct LockView {
 pub struct Granted {
     pub success: bool,
     /// `acquired`, or `refreshed` when the session held it already.
-    pub action: String,
+    pub action: Cow<'static, str>,
     #[serde(flatten)]
     pub lock: LockView,
     /// How strong the grant is: `strict`, `quorum`, `available`, `best_effort`.
-    pub strength: String,
+    pub strength: Cow<'static, str>,
     pub heartbeat_interval_ms: u64,
 }
 
@@ -46,7 +49,7 @@ pub struct Granted {
 pub struct Changed {
     pub success: bool,
     /// `acquired`, `refreshed`, `released`, `renewed` or `force_released`.
-    pub action: String,
+    pub action: Cow<'static, str>,
     pub locks: Vec<LockView>,
     /// What the session lost and has neither given back nor got back.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -57,7 +60,7 @@ pub struct Changed {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub strength: Option<String>,
+    pub strength: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub heartbeat_interval_ms: Option<u64>,
 }

@@ -43,12 +43,12 @@ impl List {
                     let lock = &listed.lock;
                     [
                         lock.lock_id.clone(),
-                        lock.file_path.clone(),
+                        lock.file_path.to_string(),
                         output::lines(lock.start_line, lock.end_line),
-                        lock.intention.clone(),
-                        lock.owner.clone(),
-                        lock.session_id.clone(),
-                        lock.mode.clone(),
+                        lock.intention.to_string(),
+                        lock.owner.to_string(),
+                        lock.session_id.to_string(),
+                        lock.mode.to_string(),
                         lock.fencing_token.to_string(),
                         output::millis(lock.expires_in_ms),
                     ]
@@ -60,7 +60,13 @@ impl List {
                 list.locks.iter().map(|listed| {
                     let lock = &listed.lock;
                     let lines = output::lines(lock.start_line, lock.end_line);
-                    [lock.lock_id.clone(), lock.file_path.clone(), lines, lock.intention.clone(), lock.owner.clone()]
+                    [
+                        lock.lock_id.clone(),
+                        lock.file_path.to_string(),
+                        lines,
+                        lock.intention.to_string(),
+                        lock.owner.to_string(),
+                    ]
                 }),
             );
         }

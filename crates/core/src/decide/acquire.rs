@@ -246,8 +246,16 @@ impl State {
         if covered == Some(true) { ControlFlow::Continue(()) } else { stopped }
     }
 
-    /// Describes why something can't be had now.
+    /// Describes why something can't be had now, and what could be had instead.
     pub(super) fn busy(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
+        let free = match wants {
+            [want] => self.free_lines(session, want),
+            _ => Vec::new(),
+        };
+        Busy { free, ..self.in_the_way(session, wants, rank, reason) }
+    }
+
+    fn in_the_way(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
         let mut conflicts: Vec<Conflict> = Vec::new();
         let mut more = false;
         let mut ahead: Vec<WaiterId> = Vec::new();
@@ -269,17 +277,13 @@ impl State {
         }
         let only_rooms = !conflicts.is_empty() && conflicts.iter().all(|c| matches!(c.with, Blocker::Room(_)));
         let reason = if only_rooms && reason == BusyReason::Contended { BusyReason::RoomBusy } else { reason };
-        let free = match wants {
-            [want] => self.free_lines(session, want),
-            _ => Vec::new(),
-        };
-        Busy { reason, conflicts, more, free, ahead: ahead.len() }
+        Busy { reason, conflicts, more, free: Vec::new(), ahead: ahead.len() }
     }
 
     /// What stands in the way of these wants at this moment, for somebody who would come last.
     pub fn conflicts(&self, session: &SessionId, wants: &[Want]) -> Busy {
         let last = Rank::new(self.stamp().time, 0, WaiterId(u64::MAX));
-        self.busy(session, wants, last, BusyReason::Contended)
+        self.in_the_way(session, wants, last, BusyReason::Contended)
     }
 
     /// What a waiter whose wait is over is told.

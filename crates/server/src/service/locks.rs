@@ -43,20 +43,20 @@ impl Service {
         let (new, had) = locks.split_at(fresh);
         let space = keeper.space().clone();
         noted.granted = Some(Acquired { space, actor, locks: new.iter().map(|lock| lock.id).collect() });
-        let strength = keeper.strength().to_string();
+        let strength = keeper.strength().word().into();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
         match locks.as_slice() {
             [lock] if !set => json(&Granted {
                 success: true,
-                action: action.to_owned(),
+                action: action.into(),
                 lock: viewer.lock(lock),
                 strength,
                 heartbeat_interval_ms: heartbeat,
             }),
             _ => json(&Changed {
                 success: true,
-                action: action.to_owned(),
+                action: action.into(),
                 locks: viewer.locks(&locks),
                 refreshed: had.iter().map(|lock| lock.id.to_string()).collect(),
                 lost: Vec::new(),
@@ -220,13 +220,13 @@ impl Service {
                 if locks.len() < 100 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             let lock = locks.first().map(|first| HolderView {
-                locked_by: first.owner.clone(),
+                locked_by: first.owner.to_string(),
                 agent_type: SessionId::parse(&first.session_id)
                     .ok()
                     .and_then(|id| state.session(&id)?.agent_type.as_ref().map(ToString::to_string)),
                 locked_at: first.created_at.clone(),
                 expires_at: first.expires_at.clone(),
-                reason: first.intention.clone(),
+                reason: first.intention.to_string(),
             });
             // Who only asks in passing learns who holds it, and nothing that could be used.
             let locks = if shows_all { locks } else { Vec::new() };
@@ -296,14 +296,14 @@ fn token_checked(
     }
 }
 
-fn changed(action: &str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
+fn changed(action: &'static str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
     json(&changes(action, locks, file_path))
 }
 
-fn changes(action: &str, locks: Vec<LockView>, file_path: Option<String>) -> Changed {
+fn changes(action: &'static str, locks: Vec<LockView>, file_path: Option<String>) -> Changed {
     Changed {
         success: true,
-        action: action.to_owned(),
+        action: action.into(),
         locks,
         refreshed: Vec::new(),
         lost: Vec::new(),

@@ -34,6 +34,8 @@ use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
 use crate::view::Viewer;
 
+/// Room for an answer about one lock, so that it is made in one piece.
+const ANSWER_BYTES: usize = 512;
 const LIST_DEFAULT: usize = 1000;
 const LIST_MAX: usize = 100_000;
 const HISTORY_DEFAULT: usize = 10;
@@ -356,7 +358,9 @@ pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T
 }
 
 pub(crate) fn json(body: &impl Serialize) -> Body {
-    serde_json::to_vec(body).map_err(|error| No::new(Word::Internal, error.to_string()))
+    let mut text = Vec::with_capacity(ANSWER_BYTES);
+    serde_json::to_writer(&mut text, body).map_err(|error| No::new(Word::Internal, error.to_string()))?;
+    Ok(text)
 }
 
 /// A refusal, or an answer that does not belong to its question.

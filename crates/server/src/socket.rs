@@ -94,10 +94,18 @@ impl Connection {
 
     /// Writes what is ready; a reader that leaves it unread for too long is dropped.
     async fn flush(&mut self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        if !out.is_empty() {
-            tokio::time::timeout(UNREAD_MAX, self.writer.write_all(out)).await??;
-            out.clear();
+        if out.is_empty() {
+            return Ok(());
         }
+        // Most of the time there is room, and nothing to wait for.
+        let written = match self.writer.try_write(out) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+            written => written?,
+        };
+        if written < out.len() {
+            tokio::time::timeout(UNREAD_MAX, self.writer.write_all(&out[written..])).await??;
+        }
+        out.clear();
         Ok(())
     }
 

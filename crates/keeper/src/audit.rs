@@ -20,7 +20,8 @@ use crate::trace::TraceParent;
 
 /// A file that has grown this large is put aside as `audit.jsonl.1`, and the one before is gone.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-const QUEUE_MAX: usize = 65_536;
+/// Lines that may wait for the disk. The queue has room for all of them from the start, so they are boxed.
+const QUEUE_MAX: usize = 16_384;
 const BUFFER_BYTES: usize = 1 << 16;
 /// How long lines are gathered before they are written.
 const GATHERED: Duration = Duration::from_millis(2);
@@ -94,7 +95,7 @@ impl Noted {
 /// Where audit lines go.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    lines: Option<SyncSender<Noted>>,
+    lines: Option<SyncSender<Box<Noted>>>,
     path: PathBuf,
     metrics: Arc<Metrics>,
 }
@@ -117,7 +118,7 @@ impl Audit {
 
     pub fn write(&self, noted: Noted) {
         let Some(lines) = &self.lines else { return };
-        match lines.try_send(noted) {
+        match lines.try_send(Box::new(noted)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.audit_dropped(),
         }
@@ -178,7 +179,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, queue: &Receiver<Noted>) {
+    fn run(mut self, queue: &Receiver<Box<Noted>>) {
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         while let Ok(first) = queue.recv() {
             // Lines are written together, and soon: whoever looks sees what just happened. Nobody wakes this thread

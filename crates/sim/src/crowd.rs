@@ -5,21 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper_core::command::{Acquire, Command, Want, Which};
+use lockkeeper_core::command::{Command, Which};
 use lockkeeper_core::key::{Key, Target};
-use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::Answer;
-use lockkeeper_core::session::{Intention, SessionId};
+use lockkeeper_core::session::SessionId;
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::Rules;
-use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::settings::Settings;
 
 use crate::air::Air;
 use crate::link::Store;
 use crate::server::{Reply, Server};
 use crate::weather::Weather;
-use crate::wishes::actor;
+use crate::wishes::{actor, wanting};
 
 /// How one server of a crowd fared.
 #[derive(Clone, Copy, Debug)]
@@ -65,18 +63,8 @@ async fn work(number: u64, server: Server, air: Arc<Air>, counts: Arc<(AtomicU64
     let key = Key::parse(&format!("src/{number}.rs")).expect("a key");
     let target = Target::new(key, Span::WHOLE).expect("a target");
     loop {
-        let acquire = Acquire {
-            actor: actor(&session),
-            wants: vec![Want { target: target.clone(), mode: Mode::Exclusive }],
-            intention: Intention::default(),
-            ttl: Millis::from_secs(30),
-            wait: Millis(0),
-            priority: 5,
-            feature: None,
-            request: None,
-        };
         let (actor, which) = (actor(&session), Which::Everything);
-        for command in [Command::Acquire(acquire), Command::Release { actor, which, token: None, request: None }] {
+        for command in [wanting(&session, &target), Command::Release { actor, which, token: None, request: None }] {
             let sent = air.now();
             let reply = server.ask(command, false).await;
             assert!(matches!(reply, Reply::Said(Ok(Answer::Granted { .. } | Answer::Released { .. }))), "{reply:?}");

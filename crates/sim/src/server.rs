@@ -98,17 +98,9 @@ impl Server {
 
     pub(crate) async fn ask(&self, command: Command, bound: bool) -> Reply<Result<Answer, Failure>> {
         let Some(run) = self.run() else { return Reply::Silence };
-        let asking = async {
-            run.link.gate().await;
-            let answer = if bound { run.keeper.ask_bound(command).await } else { run.keeper.ask(command).await };
-            run.link.gate().await;
-            answer
-        };
-        tokio::select! {
-            biased;
-            () = run.died.cancelled() => Reply::Silence,
-            answer = asking => Reply::Said(answer),
-        }
+        let keeper = run.keeper.clone();
+        run.answers(async move { if bound { keeper.ask_bound(command).await } else { keeper.ask(command).await } })
+            .await
     }
 
     pub(crate) async fn look<T: Send + 'static>(
@@ -116,16 +108,24 @@ impl Server {
         look: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Reply<Result<T, Failure>> {
         let Some(run) = self.run() else { return Reply::Silence };
-        let looking = async {
-            run.link.gate().await;
-            let seen = run.keeper.read(move |state, _| look(state)).await;
-            run.link.gate().await;
-            seen
+        let keeper = run.keeper.clone();
+        run.answers(async move { keeper.read(move |state, _| look(state)).await }).await
+    }
+}
+
+impl Run {
+    /// Waits for an answer, as long as the process lives and while it is not paused.
+    async fn answers<T>(&self, asking: impl Future<Output = T>) -> Reply<T> {
+        let asking = async {
+            self.link.gate().await;
+            let answer = asking.await;
+            self.link.gate().await;
+            answer
         };
         tokio::select! {
             biased;
-            () = run.died.cancelled() => Reply::Silence,
-            seen = looking => Reply::Said(seen),
+            () = self.died.cancelled() => Reply::Silence,
+            answer = asking => Reply::Said(answer),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use lockkeeper_core::command::Actor;
+use lockkeeper_core::command::{Acquire, Actor, Command, Want};
 use lockkeeper_core::key::{Key, Target};
 use lockkeeper_core::lock::Lock;
 use lockkeeper_core::mode::Mode;
-use lockkeeper_core::session::{AgentName, SessionId};
+use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::span::Span;
+use lockkeeper_core::time::Millis;
 
 use crate::auditor::{Look, Waiting};
 
@@ -18,6 +19,20 @@ pub(crate) fn session(number: usize, life: usize) -> SessionId {
 pub(crate) fn actor(session: &SessionId) -> Actor {
     let agent = AgentName::parse(session.as_str()).expect("a name");
     Actor { session: session.clone(), agent, agent_type: None, bound: false }
+}
+
+/// Asks for all of one thing, for itself alone, and does not wait.
+pub(crate) fn wanting(session: &SessionId, target: &Target) -> Command {
+    Command::Acquire(Acquire {
+        actor: actor(session),
+        wants: vec![Want { target: target.clone(), mode: Mode::Exclusive }],
+        intention: Intention::default(),
+        ttl: Millis::from_secs(30),
+        wait: Millis(0),
+        priority: 5,
+        feature: None,
+        request: None,
+    })
 }
 
 /// Files and lines of them, trees, and things that are no files.

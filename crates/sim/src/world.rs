@@ -6,13 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper_core::command::{Acquire, Command, Want};
 use lockkeeper_core::lock::Lock;
-use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::Answer;
-use lockkeeper_core::session::{Intention, SessionId};
+use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::Rules;
-use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::settings::Settings;
 
 use crate::air::{Air, BEGIN};
@@ -21,7 +18,7 @@ use crate::client::Client;
 use crate::link::Store;
 use crate::server::{Reply, Server};
 use crate::weather::{Kind, Weather};
-use crate::wishes::{actor, everything, look_at};
+use crate::wishes::{everything, look_at, wanting};
 
 /// A dead session counts as alive this long after it was heard; what it sent may be on its way for a while.
 const ALIVE: u64 = 30_000_000 + 4_000_000;
@@ -254,19 +251,8 @@ impl World {
         self.check_replay().await;
         let session = SessionId::parse("reckoner").expect("a session");
         for target in everything(self.air.weather.files) {
-            let want = Want { target: target.clone(), mode: Mode::Exclusive };
-            let acquire = Acquire {
-                actor: actor(&session),
-                wants: vec![want],
-                intention: Intention::default(),
-                ttl: Millis::from_secs(30),
-                wait: Millis(0),
-                priority: 5,
-                feature: None,
-                request: None,
-            };
             let server = self.some_server();
-            match self.servers[server].ask(Command::Acquire(acquire), false).await {
+            match self.servers[server].ask(wanting(&session, &target), false).await {
                 Reply::Said(Ok(Answer::Granted { .. })) => {}
                 other => {
                     let why = format!("{other:?}");

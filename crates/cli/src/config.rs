@@ -246,6 +246,11 @@ impl Config {
     }
 }
 
+/// Reads a TTL; what is no length of time is refused as a TTL.
+pub(crate) fn ttl(text: &str) -> Result<Millis, Failure> {
+    length(text).map_err(|error| Failure::Question { word: Word::InvalidTtl, message: error.to_string(), hint: None })
+}
+
 /// Reads a length of time as people write it: `20s`, `1h30m`, `500ms`.
 pub(crate) fn length(text: &str) -> Result<Millis> {
     let duration: jiff::SignedDuration =

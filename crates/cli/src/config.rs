@@ -9,8 +9,10 @@ use lockkeeper_core::session::AgentName;
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_server::auth::{self, Credential, Credentials};
+use lockkeeper_wire::word::Word;
 use serde::Deserialize;
 
+use crate::failure::Failure;
 use crate::place::{CONFIG_FILE, Place};
 
 /// What a lockkeeper.toml may say.

@@ -173,7 +173,11 @@ fn a_path_that_is_none_is_invalid_and_gits_own_is_not_permitted_through_every_do
     assert!(refusal["message"].as_str().is_some_and(|text| text.contains("env:git-index")), "{refusal}");
     for (n, door) in DOORS.into_iter().enumerate() {
         let expected = if n == 0 { "granted" } else { "busy" };
-        assert_eq!(site.acquire(door, &format!("s{n}"), &json!({ "file_path": "env:git-index" })), expected, "{door:?}");
+        assert_eq!(
+            site.acquire(door, &format!("s{n}"), &json!({ "file_path": "env:git-index" })),
+            expected,
+            "{door:?}"
+        );
     }
 }
 
@@ -304,7 +308,11 @@ fn too_much_in_one_call_is_refused_through_every_door() {
             assert!(matches!(code, 400 | 415 | 422), "{path} {code}: {text}");
         }
     }
-    for line in ["DEEP", r#"{"id":1,"op":"locks/acquire","body":DEEP}"#, r#"{"id":1,"op":"locks/acquire","body":{"locks":DEEP}}"#] {
+    for line in [
+        "DEEP",
+        r#"{"id":1,"op":"locks/acquire","body":DEEP}"#,
+        r#"{"id":1,"op":"locks/acquire","body":{"locks":DEEP}}"#,
+    ] {
         let answer = site.house.line(&deep(line));
         assert_eq!(answer["body"]["error"], "malformed", "{answer}");
     }
@@ -314,7 +322,8 @@ fn too_much_in_one_call_is_refused_through_every_door() {
 #[test]
 fn an_intention_is_data_wherever_it_is_shown() {
     let site = Site::open();
-    let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}<script>alert(1)</script>\n| $(touch x) `y` \"z\" 'w' \\ \u{200b}end";
+    let evil =
+        "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}<script>alert(1)</script>\n| $(touch x) `y` \"z\" 'w' \\ \u{200b}end";
     for (n, door) in [Door::Socket, Door::Http, Door::Mcp, Door::Cli].into_iter().enumerate() {
         let body = json!({ "file_path": format!("f{n}"), "intention": evil });
         assert_eq!(site.acquire(door, "a", &body), "granted", "{door:?}");

@@ -112,7 +112,8 @@ struct Resource {
 
 impl Resource {
     fn write(&self, token: u64, author: &str) -> bool {
-        let mut file = File::options().create(true).truncate(false).read(true).append(true).open(&self.path).expect("opens");
+        let mut file =
+            File::options().create(true).truncate(false).read(true).append(true).open(&self.path).expect("opens");
         file.lock().expect("locked");
         let written = fs::read_to_string(&self.path).expect("a text");
         if self.checks && tokens(&written).any(|seen| seen > token) {

@@ -54,8 +54,9 @@ impl Client<'_> {
 
     fn step(&mut self) {
         let key = self.dice.below(KEYS);
-        let operation = ["locks/acquire", "locks/acquire", "locks/release", "locks/release", "locks/renew", "locks/check"]
-            [self.dice.below(6) as usize];
+        let operation =
+            ["locks/acquire", "locks/acquire", "locks/release", "locks/release", "locks/renew", "locks/check"]
+                [self.dice.below(6) as usize];
         self.asked += 1;
         let mut body = json!({ "session_id": session(self.who), "file_path": format!("k{key}") });
         if operation != "locks/check" {

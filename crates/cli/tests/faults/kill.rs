@@ -74,8 +74,7 @@ impl Client {
         };
         self.asked += 1;
         let request = format!("{}-{}", self.session, self.asked);
-        let mut body =
-            json!({ "session_id": self.session, "file_path": self.path(key), "request_id": request });
+        let mut body = json!({ "session_id": self.session, "file_path": self.path(key), "request_id": request });
         if operation == "locks/acquire" {
             body["ttl_minutes"] = json!(400);
         }

@@ -50,8 +50,7 @@ impl Register {
 
     /// It is the owner's, with this token, if that fits to what is known of it.
     fn with_token(&self, who: Who, token: u64) -> (bool, Register) {
-        let fits = self.owned_by(who)
-            && if self.token == 0 { token > self.greatest } else { token == self.token };
+        let fits = self.owned_by(who) && if self.token == 0 { token > self.greatest } else { token == self.token };
         (fits, Register { owner: Some(who), token, greatest: self.greatest.max(token) })
     }
 
@@ -84,9 +83,9 @@ impl Specification for LockRegister {
                 (fits, held.freed())
             }
             Did::Release(who, Told::Nothing) | Did::Close(who) if state.owned_by(*who) => (true, state.freed()),
-            Did::Acquire(who, Told::Own(token)) | Did::Renew(who, Told::Own(token)) | Did::Check(who, Told::Own(token)) => {
-                state.with_token(*who, *token)
-            }
+            Did::Acquire(who, Told::Own(token))
+            | Did::Renew(who, Told::Own(token))
+            | Did::Check(who, Told::Own(token)) => state.with_token(*who, *token),
             Did::Acquire(who, Told::Others(other))
             | Did::Release(who, Told::Others(other))
             | Did::Renew(who, Told::Others(other))
@@ -132,7 +131,8 @@ mod tests {
 
     /// One after the other.
     fn row(all: &[Did]) -> Vec<Operation> {
-        let at = |(n, did): (usize, &Did)| Operation { asked: 2 * n as u64, answered: 2 * n as u64 + 1, did: did.clone() };
+        let at =
+            |(n, did): (usize, &Did)| Operation { asked: 2 * n as u64, answered: 2 * n as u64 + 1, did: did.clone() };
         all.iter().enumerate().map(at).collect()
     }
 

@@ -33,11 +33,7 @@ impl Service {
     }
 
     /// Starts it with more arguments, and in whatever way `dress` makes of the command.
-    pub(crate) fn start_with(
-        house: &House,
-        arguments: &[&str],
-        dress: impl FnOnce(Command) -> Command,
-    ) -> Service {
+    pub(crate) fn start_with(house: &House, arguments: &[&str], dress: impl FnOnce(Command) -> Command) -> Service {
         let mut all = vec!["serve"];
         all.extend(arguments);
         let log = house.path().join("service.log");

@@ -7,7 +7,8 @@ use std::process::Command;
 pub(crate) fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
     let (from, to) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
     std::fs::write(&from, source).expect("written");
-    let done = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&to).arg(&from).args(["-ldl"]).output();
+    let done =
+        Command::new("cc").args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&to).arg(&from).args(["-ldl"]).output();
     let done = done.expect("cc runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     to

@@ -153,13 +153,8 @@ impl Places {
                     return Some((place, stream));
                 }
                 (Ok(stream), None) => {
-                    // Whoever gets no time for it sees a closed connection.
-                    if let Ok(time) = self.farewells.clone().try_acquire_owned() {
-                        tokio::spawn(async move {
-                            let _ = tokio::time::timeout(FAREWELL_TIME_MAX, turn_away(stream, farewell)).await;
-                            drop(time);
-                        });
-                    }
+                    let time = self.farewells.clone().try_acquire_owned().ok();
+                    turn_away(stream, farewell, time).await;
                 }
                 (Err(error), _) => pause_after(&error).await,
             }
@@ -171,13 +166,22 @@ impl Places {
 trait Goes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Goes for S {}
 
-/// Says why, and listens until the other side has gone: closed earlier, what it sent would take the answer away.
-async fn turn_away(mut stream: impl Goes, farewell: &[u8]) -> std::io::Result<()> {
-    stream.write_all(farewell).await?;
-    stream.shutdown().await?;
-    let mut unread = [0; 1024];
-    while stream.read(&mut unread).await? > 0 {}
-    Ok(())
+/// Says why. With some time for it, listens until the other side has gone: what it sent, if nobody reads it, can take
+/// the answer away.
+async fn turn_away(mut stream: impl Goes, farewell: &'static [u8], time: Option<OwnedSemaphorePermit>) {
+    // Nothing was written before: this fits into the buffer, and waits for nobody.
+    let said = tokio::time::timeout(FAREWELL_TIME_MAX, stream.write_all(farewell)).await;
+    let (Ok(Ok(())), Some(time)) = (said, time) else { return };
+    tokio::spawn(async move {
+        let mut unread = [0; 1024];
+        let gone = async {
+            stream.shutdown().await?;
+            while stream.read(&mut unread).await? > 0 {}
+            Ok::<(), std::io::Error>(())
+        };
+        let _ = tokio::time::timeout(FAREWELL_TIME_MAX, gone).await;
+        drop(time);
+    });
 }
 
 /// One line, without the id of a question: none was read.

@@ -94,6 +94,7 @@ fn p16_a_failed_sync_stops_the_service_and_nothing_is_acknowledged_after_it() {
 fn a_service_on_a_disk_that_is_broken_from_the_start_acknowledges_nothing() {
     let house = House::new();
     let disk = Disk::new(&house);
+    Service::start(&house).kill();
     std::fs::write(&disk.broken, "").expect("written");
     let mut service = disk.service(&house);
     let body = json!({ "session_id": "s", "file_path": "x" });

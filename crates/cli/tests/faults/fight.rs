@@ -104,6 +104,15 @@ fn in_order(newest_first: &[Value], turns: u64) {
     assert!(queued > FIGHTERS as u64, "{queued} stood in the queue: that was no fight");
 }
 
+#[test]
+#[should_panic(expected = "the first in the queue is next")]
+fn an_order_in_which_somebody_was_overtaken_is_seen() {
+    let story = [("a", "acquired"), ("b", "requested"), ("c", "requested"), ("a", "released"), ("c", "acquired")];
+    let events: Vec<Value> =
+        story.iter().rev().map(|(session, action)| json!({ "session_id": session, "action": action })).collect();
+    in_order(&events, 1);
+}
+
 /// Something that a lock protects. If it checks tokens, it takes none below the greatest that it has seen.
 struct Resource {
     path: PathBuf,

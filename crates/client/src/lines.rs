@@ -80,14 +80,20 @@ impl Lines {
         let mut line = serde_json::to_vec(&question)?;
         line.push(b'\n');
         let written = lock(&self.writer).write_all(&line);
-        if written.is_err() || self.has_ended() {
+        if let Err(error) = written
+            && error.kind() != std::io::ErrorKind::BrokenPipe
+        {
+            lock(&self.shared.waiting).remove(&id);
+            return Err(error);
+        }
+        // Whoever closed may have said why: the reader finds that, or the end, and this may be too late for it.
+        if self.has_ended() {
             let unanswered = lock(&self.shared.waiting).remove(&id);
             if let (Some(sender), Some(said)) = (unanswered, lock(&self.shared.farewell).clone()) {
                 let _ = sender.send(said);
-                return Ok(receiver);
             }
         }
-        written.map(|()| receiver)
+        Ok(receiver)
     }
 }
 

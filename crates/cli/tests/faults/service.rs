@@ -84,10 +84,6 @@ impl Service {
         self.child.wait().expect("ended");
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        send(self.child.id(), signal);
-    }
-
     /// Waits until it ends by itself, and gives back its exit code.
     pub(crate) fn ends(&mut self, within: Duration) -> Option<i32> {
         let give_up = Instant::now() + within;

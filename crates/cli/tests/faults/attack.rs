@@ -328,15 +328,18 @@ fn an_intention_is_data_wherever_it_is_shown() {
         let body = json!({ "file_path": format!("f{n}"), "intention": evil });
         assert_eq!(site.acquire(door, "a", &body), "granted", "{door:?}");
     }
-    let shown = |said: &Said| {
+    let harmless = |said: &Said| {
         let text = format!("{}{}", said.out, said.err);
-        assert!(text.contains("owned") && text.contains("end"), "{text}");
         assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || "\u{202e}\u{200b}".contains(c))), "{text:?}");
     };
-    shown(&site.house.say("b", &["lock", "list"]));
-    shown(&site.house.say("b", &["lock", "history", "--all"]));
-    shown(&site.house.say("b", &["lock", "check", "f0"]));
-    shown(&site.house.say("b", &["lock", "acquire", "f1"]));
+    for arguments in [&["lock", "list"][..], &["lock", "check", "f0"], &["lock", "acquire", "f1"]] {
+        let said = site.house.say("b", arguments);
+        assert!(format!("{}{}", said.out, said.err).contains("owned"), "it is shown: {said:?}");
+        harmless(&said);
+    }
+    for arguments in [&["lock", "history", "--all"][..], &["audit"], &["session", "list"], &["status"]] {
+        harmless(&site.house.say("b", arguments));
+    }
     // The command that a refusal suggests is one word for each thing that was typed, whatever is in it.
     let hint = site.house.say("b", &["lock", "acquire", "f1", "-m", "it's $(touch owned-by-hint)"]);
     assert!(hint.err.contains(r"'it'\''s $(touch owned-by-hint)'"), "{hint:?}");
@@ -455,7 +458,7 @@ fn a_secret_is_in_no_log_error_metric_or_command_line() {
     let (_, metrics) = serving.curl("/metrics", &[]);
     let files = ["service.log", "home/audit.jsonl", "home/service.log"];
     let written = files.map(|file| std::fs::read_to_string(house.path().join(file)).unwrap_or_default());
-    assert!(written[0].len() > 1000, "a log was written");
+    assert!(written[0].len() > 100 && written[1].len() > 100, "logs were written: {written:?}");
     for text in written.iter().chain([&metrics, &said]) {
         for secret in [&*right, wrong, password] {
             assert!(!text.contains(secret), "{secret} stands in {text}");

@@ -1,12 +1,13 @@
 //! A disk whose syncs fail under a service: it stops, acknowledges nothing after that, and never tries again.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::house::House;
+use crate::house::{House, wait_for};
 use crate::service::{Line, Service};
 use crate::shim;
 
@@ -94,17 +95,22 @@ fn p16_a_failed_sync_stops_the_service_and_nothing_is_acknowledged_after_it() {
 fn a_service_on_a_disk_that_is_broken_from_the_start_acknowledges_nothing() {
     let house = House::new();
     let disk = Disk::new(&house);
-    Service::start(&house).kill();
+    let service = Service::start(&house);
+    service.line().ask("locks/acquire", json!({ "session_id": "s", "file_path": "old" })).expect("an answer");
+    service.kill();
     std::fs::write(&disk.broken, "").expect("written");
-    let mut service = disk.service(&house);
-    let body = json!({ "session_id": "s", "file_path": "x" });
-    let answer = service.line().ask("locks/acquire", body);
-    assert!(answer.as_ref().map_or(true, |(status, _)| *status == 503), "{answer:?}");
-    drop(std::fs::remove_file(&disk.broken));
-    if answer.is_err() {
-        service.ends(Duration::from_secs(10));
-        service = Service::start(&house);
-    }
+    let mut command = house.command("server", &["serve", "--listen", "none"]);
+    command.env("LD_PRELOAD", &disk.shim).env("BROKEN_DISK", &disk.broken);
+    let mut broken = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+    let (status, answer) = wait_for("an answer", || {
+        let mut line = Line::connect(&house.home().join("socket")).ok()?;
+        line.ask("locks/acquire", json!({ "session_id": "s", "file_path": "new" })).ok()
+    });
+    assert_eq!((status, answer["error"].as_str()), (503, Some("unavailable")), "{answer}");
+    broken.kill().expect("killed");
+    broken.wait().expect("ended");
+    std::fs::remove_file(&disk.broken).expect("removed");
+    let service = Service::start(&house);
     let (_, list) = service.line().ask("locks/active", json!({})).expect("a list");
-    assert_eq!(list["total"], 0, "{list}");
+    assert_eq!((&list["total"], &list["locks"][0]["file_path"]), (&json!(1), &json!("old")), "{list}");
 }

@@ -132,7 +132,8 @@ impl Client {
     /// After a restart: what was answered is answered the same, and what was not is asked again.
     fn settle(&mut self, line: &mut Line) {
         let mut ask = |asked: &Asked| line.ask(asked.operation, asked.body.clone()).expect("an answer");
-        if let Some((asked, told)) = &self.last {
+        // A renewal is not remembered: asked again, it renews again, if the lock is still there.
+        if let Some((asked, told)) = self.last.as_ref().filter(|(asked, _)| asked.operation != "locks/renew") {
             let (status, again) = ask(asked);
             assert_eq!((status, essence(&again)), (200, essence(told)), "asked again: {asked:?}");
         }

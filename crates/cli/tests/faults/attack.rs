@@ -362,7 +362,7 @@ fn a_body_of_a_gibibyte_is_cut_off_and_leaves_no_trace_in_memory() {
             credential.trim()
         );
         stream.write_all(head.as_bytes()).expect("written");
-        let piece = [b"10000\r\n".as_slice(), &[b' '; 65_536], b"\r\n"].concat();
+        let piece = [b"10000\r\n".as_slice(), &vec![b' '; 65_536], b"\r\n"].concat();
         let sent = (0..16_384).take_while(|_| stream.write_all(&piece).is_ok()).count();
         assert!(sent < 16_384, "{length}: all of it was taken");
         let mut answer = [0; 12];
@@ -428,7 +428,7 @@ fn a_secret_is_in_no_log_error_metric_or_command_line() {
     let right = std::fs::read_to_string(house.home().join("credential")).expect("a credential").trim().to_owned();
     let serving = Serving { child, url, credential: right.clone() };
     let mut said = String::new();
-    let mut note = |told: Said| said.push_str(&format!("{}{}", told.out, told.err));
+    let mut note = |told: Said| said.extend([told.out, told.err]);
     for credential in [&*right, wrong] {
         for path in ["/locks/active", "/audit", "/nonsense", "/mcp"] {
             let bearer = format!("Authorization: Bearer {credential}");

@@ -185,7 +185,9 @@ fn record(house: &House, long: Duration) -> (u64, u32, BTreeMap<u64, Vec<Operati
         for client in clients {
             let (count, of_client) = client.join().expect("a client");
             answers += count;
-            of_client.into_iter().for_each(|(key, operations)| history.entry(key).or_default().extend(operations));
+            for (key, operations) in of_client {
+                history.entry(key).or_default().extend(operations);
+            }
         }
     });
     (answers, kills, history)

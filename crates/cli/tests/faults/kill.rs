@@ -70,7 +70,7 @@ impl Client {
         let operation = match (&self.known[key], self.dice.below(4)) {
             (Known::Held { .. }, 0) => "locks/renew",
             (Known::Held { .. }, 1 | 2) => "locks/release",
-            (Known::Free, _) | (Known::Held { .. }, _) => "locks/acquire",
+            (Known::Free | Known::Held { .. }, _) => "locks/acquire",
         };
         self.asked += 1;
         let request = format!("{}-{}", self.session, self.asked);
@@ -187,7 +187,9 @@ fn p6_whatever_moment_the_service_is_killed_at_all_that_it_acknowledged_holds() 
         }
         let service = Service::start(&house);
         let mut line = service.line();
-        clients.iter_mut().for_each(|client| client.settle(&mut line));
+        for client in &mut clients {
+            client.settle(&mut line);
+        }
         verify(&mut line, &clients, round);
         let life = Duration::from_micros(dice.below(LIFE_MS * 1000));
         std::thread::scope(|scope| {

@@ -287,21 +287,19 @@ fn an_idle_service_uses_no_processor_and_little_memory() {
 
 #[test]
 fn a_million_locks_fit_into_a_gibibyte() {
-    const COUNT: usize = 1_000_000;
-    if !deep() {
-        return;
-    }
+    // A tenth of them in one file.
+    let count = if deep() { 1_000_000 } else { 20_000 };
     let house = House::new();
     let service = Service::start(&house);
-    fill(&mut service.line(), COUNT, |n| -> Value {
-        if n < 100_000 {
+    fill(&mut service.line(), count, |n| -> Value {
+        if n < count / 10 {
             json!({ "file_path": "one.rs", "start_line": 10 * n + 1, "end_line": 10 * n + 9 })
         } else {
             json!({ "file_path": format!("d{}/f{n}.rs", n / 1000) })
         }
     });
     let (_, status) = service.line().ask("status", json!({})).expect("a status");
-    assert_eq!(status["locks"], COUNT);
-    println!("{COUNT} locks: {:.0} MiB", service.resident_mib());
+    assert_eq!(status["locks"], count);
+    println!("{count} locks: {:.0} MiB", service.resident_mib());
     assert!(service.resident_mib() < 1024.0, "{} MiB", service.resident_mib());
 }

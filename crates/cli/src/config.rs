@@ -9,8 +9,10 @@ use lockkeeper_core::session::AgentName;
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_server::auth::{self, Credential, Credentials};
+use lockkeeper_wire::word::Word;
 use serde::Deserialize;
 
+use crate::failure::Failure;
 use crate::place::{CONFIG_FILE, Place};
 
 /// What a lockkeeper.toml may say.
@@ -244,6 +246,11 @@ impl Config {
         let Some(text) = self.text(&[], field) else { return Ok(None) };
         Ok(Some(length(&text).with_context(|| format!("{name} in {CONFIG_FILE}"))?))
     }
+}
+
+/// Reads a TTL; what is no length of time is refused as a TTL.
+pub(crate) fn ttl(text: &str) -> Result<Millis, Failure> {
+    length(text).map_err(|error| Failure::Question { word: Word::InvalidTtl, message: error.to_string(), hint: None })
 }
 
 /// Reads a length of time as people write it: `20s`, `1h30m`, `500ms`.

@@ -1,7 +1,10 @@
 //! Where a command is: the repository around it, the space that this makes, and paths as keys.
 //!
-//! Core normalises by letters. Here the file system is asked first: absolute paths, symlinks and other worktrees.
+//! Core normalises by letters. Here the file system is asked first: absolute paths, symlinks, other worktrees, and
+//! capitals where they make no difference.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -75,7 +78,8 @@ impl Place {
         let Some(text) = inside.to_str() else {
             return Err(invalid(typed, "its name is not UTF-8"));
         };
-        if stars.is_empty() && resolved.is_dir() {
+        let git = inside.components().next().is_some_and(|first| first.as_os_str().eq_ignore_ascii_case(".git"));
+        if stars.is_empty() && !git && resolved.is_dir() {
             let tree = if text.is_empty() { "**".to_owned() } else { format!("{text}/**") };
             return Err(invalid(typed, &format!("it is a folder; lock '{tree}' for everything in it")));
         }
@@ -201,7 +205,7 @@ fn resolve(path: &Path) -> std::io::Result<PathBuf> {
                 resolved.pop();
             }
             Component::Normal(name) => {
-                let candidate = resolved.join(name);
+                let candidate = resolved.join(real_name(&resolved, name).as_deref().unwrap_or(name));
                 match std::fs::read_link(&candidate) {
                     Ok(_) if links >= LINKS_MAX => return Err(std::io::Error::other("too many symbolic links")),
                     Ok(target) => {
@@ -214,6 +218,30 @@ fn resolve(path: &Path) -> std::io::Result<PathBuf> {
         }
     }
     Ok(resolved)
+}
+
+/// The spelling that a file has where capitals make no difference, if it is not the one that was typed.
+///
+/// Looks into the folder only when the name with the other case is the same file: elsewhere it costs two questions.
+fn real_name(folder: &Path, typed: &OsStr) -> Option<OsString> {
+    let text = typed.to_str()?;
+    let other: String = text.chars().flat_map(other_case).collect();
+    let file = |name: &str| std::fs::symlink_metadata(folder.join(name)).map(|found| (found.dev(), found.ino()));
+    if other == text || file(text).ok()? != file(&other).ok()? {
+        return None;
+    }
+    let names: Vec<OsString> = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.file_name()).collect();
+    if names.iter().any(|name| name == typed) {
+        return None;
+    }
+    let folded = text.to_lowercase();
+    names.into_iter().find(|name| name.to_str().is_some_and(|name| name.to_lowercase() == folded))
+}
+
+fn other_case(c: char) -> impl Iterator<Item = char> {
+    let (upper, lower) = (c.to_uppercase(), c.to_lowercase());
+    let capital = c.is_uppercase();
+    upper.filter(move |_| !capital).chain(lower.filter(move |_| capital))
 }
 
 #[cfg(test)]
@@ -257,7 +285,10 @@ mod tests {
         }
         assert!(place.key("src").unwrap_err().message.contains("src/**"));
         assert_eq!(place.key("src/**").as_deref(), Ok("src/**"));
-        assert_eq!(place.key(".git/index").unwrap_err().word, lockkeeper_wire::word::Word::OperationNotPermitted);
+        for typed in [".git/index", ".git", "./.git", ".git/**", "src/../.git/config", ".GIT/index"] {
+            let refused = place.key(typed).expect_err(typed);
+            assert_eq!(refused.word, lockkeeper_wire::word::Word::OperationNotPermitted, "{typed}: {refused:?}");
+        }
     }
 
     #[test]

@@ -114,15 +114,19 @@ impl Serve {
         let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
         let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
         self.announce(&socket, address, &place, config)?;
-        let stopping = service.stopping().clone();
+        let signalled = service.clone();
         tokio::spawn(async move {
             stop_signal().await;
-            stopping.cancel();
+            signalled.stop();
         });
-        serve::run(service, doors).await;
+        serve::run(service.clone(), doors).await;
         // Only if it is still ours: whoever took over has one of its own.
         if std::os::unix::net::UnixStream::connect(&socket).is_err() {
             let _ = std::fs::remove_file(&socket);
+        }
+        if !service.was_asked_to_stop() {
+            let why = anyhow::anyhow!("a ledger failed, so the service has stopped; all that it acknowledged is kept");
+            return Err(Failure::Other(why));
         }
         if !self.background {
             let kept = if url.starts_with("memory:") {
@@ -193,7 +197,9 @@ fn background_reason(failure: &Failure) -> String {
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LOCKKEEPER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,lockkeeper=info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let writer = tracing_subscriber::fmt().with_ansi(colour).with_writer(std::io::stderr);
+    let _ = writer.with_env_filter(filter).try_init();
 }
 
 async fn stop_signal() {

@@ -42,7 +42,7 @@ fn start(config: &Config) -> Result<(), Error> {
     check_socket(&socket)?;
     let _guard = guard(&config.home)?;
     // Whoever had the guard before has started it.
-    if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+    if lockkeeper_client::listens(&socket) {
         return Ok(());
     }
     spawn(config).map_err(|error| failed("a service could not be started", &error))

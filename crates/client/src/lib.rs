@@ -26,4 +26,4 @@ pub use client::{Client, Identity, Revive};
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use holding::{Holding, Lost};
-pub use lines::Answers;
+pub use lines::{Answers, listens};

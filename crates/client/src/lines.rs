@@ -13,6 +13,11 @@ use lockkeeper_wire::frame::{Question, Reply};
 use lockkeeper_wire::operation::Operation;
 use serde_json::value::RawValue;
 
+/// How long a service may take to accept a connection; one that can't is full, or hangs.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// The id of an answer that is to no question, but to the connection.
+const NO_QUESTION: u64 = 0;
+
 /// Status and body of an answer.
 pub(crate) type Answered = (u16, Vec<u8>);
 
@@ -28,6 +33,8 @@ struct Shared {
     /// Who waits for which answer. Emptied when the connection ends, which wakes them all.
     waiting: Mutex<HashMap<u64, Sender<Answered>>>,
     ended: AtomicBool,
+    /// What the service said before it closed the connection, to whoever asked and to whoever asks.
+    farewell: Mutex<Option<Answered>>,
 }
 
 /// The answers of a stream, until the connection ends.
@@ -52,7 +59,7 @@ pub struct StreamEnded(pub Option<Vec<u8>>);
 
 impl Lines {
     pub(crate) fn connect(path: &Path) -> std::io::Result<Lines> {
-        let writer = UnixStream::connect(path)?;
+        let writer = connect(path)?;
         let reader = BufReader::new(writer.try_clone()?);
         let shared = Arc::new(Shared::default());
         let of_reader = shared.clone();
@@ -73,10 +80,20 @@ impl Lines {
         let mut line = serde_json::to_vec(&question)?;
         line.push(b'\n');
         let written = lock(&self.writer).write_all(&line);
-        if written.is_err() || self.has_ended() {
+        if let Err(error) = written
+            && error.kind() != std::io::ErrorKind::BrokenPipe
+        {
             lock(&self.shared.waiting).remove(&id);
+            return Err(error);
         }
-        written.map(|()| receiver)
+        // Whoever closed may have said why: the reader finds that, or the end, and this may be too late for it.
+        if self.has_ended() {
+            let unanswered = lock(&self.shared.waiting).remove(&id);
+            if let (Some(sender), Some(said)) = (unanswered, lock(&self.shared.farewell).clone()) {
+                let _ = sender.send(said);
+            }
+        }
+        Ok(receiver)
     }
 }
 
@@ -99,6 +116,12 @@ impl Shared {
             let Ok(reply) = serde_json::from_slice::<Reply<'_>>(&line) else { break };
             let answered = (reply.status, reply.body.get().as_bytes().to_vec());
             let mut waiting = lock(&self.waiting);
+            if reply.id == NO_QUESTION {
+                // It was said to the connection: nobody's question will be answered.
+                waiting.drain().for_each(|(_, sender)| drop(sender.send(answered.clone())));
+                *lock(&self.farewell) = Some(answered);
+                continue;
+            }
             let sent = match waiting.get(&reply.id) {
                 Some(sender) => sender.send(answered).is_ok(),
                 None => false,
@@ -110,6 +133,30 @@ impl Shared {
         self.ended.store(true, Ordering::Release);
         lock(&self.waiting).clear();
     }
+}
+
+/// Whether there is a service, also one that is too busy to take a connection.
+pub fn listens(path: &Path) -> bool {
+    connect(path).map_or_else(|error| error.kind() == std::io::ErrorKind::TimedOut, |_| true)
+}
+
+/// Connects, within a time: a service whose queue of connections is full would keep one waiting for ever.
+fn connect(path: &Path) -> std::io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(CONNECT_TIME_MAX))?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::AGAIN) => {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                "the service is there, but takes no connection",
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, None)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// A thread that panicked while it held one of these left it whole.

@@ -236,3 +236,22 @@ async fn a_failed_disk_stops_the_ledger_for_good_and_what_was_durable_stays() {
         assert!(records(&open_sound(root.path()).await).await.len() >= least, "{part}");
     }
 }
+
+/// A place that nobody crashes at, or a name that was mistyped, would prove nothing.
+#[test]
+fn every_named_place_of_the_engine_is_crashed_or_failed_at() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/embedded");
+    let sources = fs::read_dir(folder).expect("sources").map(|entry| entry.expect("an entry").path());
+    let text: String = sources.map(|path| fs::read_to_string(path).expect("text")).collect();
+    let named = |call: &str| -> Vec<String> {
+        let behind = text.split(call).skip(1);
+        behind.filter_map(|rest| rest.split('"').next().map(str::to_owned)).collect()
+    };
+    let places = [named("crash_point(\""), named("fault_point(\"")].concat();
+    assert!(places.len() >= 16, "{places:?}");
+    let tests = include_str!("crash.rs");
+    for place in places {
+        let there = [format!("\"{place}\""), format!("\"{place}:")].iter().any(|name| tests.contains(name));
+        assert!(there, "nothing crashes or fails at {place}");
+    }
+}

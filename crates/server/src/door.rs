@@ -95,7 +95,7 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
         None => PRIORITY_DEFAULT,
         Some(Whole(priority)) => {
             u8::try_from(priority).ok().filter(|priority| *priority <= PRIORITY_MAX).ok_or_else(|| {
-                No::new(Word::InvalidRequest, format!("A priority is 0 to {PRIORITY_MAX}; {priority} is not."))
+                No::new(Word::InvalidRequest, format!("A priority is a whole number from 0 to {PRIORITY_MAX}."))
             })?
         }
     };
@@ -169,6 +169,9 @@ fn want(path: &str, start: Option<Whole>, end: Option<Whole>, mode: Option<ModeW
 
 fn target(path: &str, start: Option<Whole>, end: Option<Whole>) -> Result<Target, No> {
     let key = Key::parse(path)?;
+    if start == Some(Whole::NONE) || end == Some(Whole::NONE) {
+        return Err(No::new(Word::InvalidRange, "A line is a whole number, counted from 1."));
+    }
     let span = Span::checked(start.map(|line| line.0), end.map(|line| line.0))?;
     Ok(Target::new(key, span)?)
 }

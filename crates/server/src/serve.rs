@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
@@ -17,8 +18,13 @@ use tokio_util::task::TaskTracker;
 use crate::auth::Credentials;
 use crate::service::Service;
 
-/// Connections that are open at once on each door; beyond that, newcomers wait.
+/// Connections that are open at once on each door; beyond that, newcomers wait a moment and are told so.
 const CONNECTIONS_MAX: usize = 4096;
+/// How long a newcomer waits for a place; once nobody left for so long, the next ones are turned away at once.
+const PLACE_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long one that is turned away gets to read why, and how many may take that time at once.
+const FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
+const FAREWELLS_MAX: usize = 8;
 /// File descriptors that are kept for ledgers and the like.
 const DESCRIPTORS_KEPT: usize = 64;
 /// How often a connection is asked whether anybody is still there.
@@ -43,13 +49,16 @@ pub struct Doors {
 /// Opens the private socket: nobody but its owner may connect. A socket that nobody listens on is replaced.
 pub async fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
     if path.symlink_metadata().is_ok() {
-        if tokio::net::UnixStream::connect(path).await.is_ok() {
+        // One that can't take another connection listens too: only a refusal says that nobody does.
+        let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+        let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
+        if is_socket && !tokio::net::UnixStream::connect(path).await.as_ref().is_err_and(refused) {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::AddrInUse,
                 format!("another service listens on {}", path.display()),
             ));
         }
-        if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        if !is_socket {
             return Err(std::io::Error::other(format!("{} is there and is no socket", path.display())));
         }
         std::fs::remove_file(path)?;
@@ -87,39 +96,115 @@ pub async fn run(service: Arc<Service>, doors: Doors) {
 }
 
 /// Half of the descriptors that there may be, for each door: strangers on TCP can't take those of the local user.
-fn connections_max() -> usize {
+fn connections_max(descriptors_each: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let current = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let free = usize::try_from(current).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
-    (free / 4).clamp(8, CONNECTIONS_MAX)
+    (free / 2 / descriptors_each).clamp(8, CONNECTIONS_MAX)
 }
 
-/// The next connection, when there is a place for it; `None` when the service stops.
-async fn next<S>(
-    service: &Service,
-    places: &Arc<Semaphore>,
-    accept: impl Fn(&mut Context<'_>) -> Poll<std::io::Result<S>>,
-) -> Option<(OwnedSemaphorePermit, S)> {
-    loop {
-        let place = places.clone().acquire_owned().await.expect("never closed");
-        tokio::select! {
-            accepted = std::future::poll_fn(&accept) => match accepted {
-                Ok(stream) => return Some((place, stream)),
-                Err(error) => pause_after(&error).await,
-            },
-            () = service.stopping().cancelled() => return None,
+/// The connections that one door has room for.
+struct Places {
+    free: Arc<Semaphore>,
+    /// Nobody left for a while: whoever comes is turned away until somebody does.
+    full: bool,
+    farewells: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(count: usize) -> Places {
+        let (free, farewells) = (Arc::new(Semaphore::new(count)), Arc::new(Semaphore::new(FAREWELLS_MAX)));
+        Places { free, full: false, farewells }
+    }
+
+    /// A place, or none when there is none to be had soon.
+    async fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+        let patience = if self.full { Duration::ZERO } else { PLACE_TIME_MAX };
+        let place = tokio::time::timeout(patience, self.free.clone().acquire_owned()).await;
+        if place.is_err() && !self.full {
+            tracing::warn!("all connections are taken; newcomers are turned away");
+        }
+        self.full = place.is_err();
+        place.ok().map(|place| place.expect("never closed"))
+    }
+
+    /// The next connection with its place; `None` when the service stops. Those without a place get `farewell`.
+    async fn next<S: Goes>(
+        &mut self,
+        service: &Service,
+        farewell: &'static [u8],
+        accept: impl Fn(&mut Context<'_>) -> Poll<std::io::Result<S>>,
+    ) -> Option<(OwnedSemaphorePermit, S)> {
+        loop {
+            let mut place = self.place().await;
+            let accepted = tokio::select! {
+                accepted = std::future::poll_fn(&accept) => accepted,
+                () = service.stopping().cancelled() => return None,
+            };
+            // Somebody may have left while nobody came.
+            if place.is_none() {
+                place = self.free.clone().try_acquire_owned().ok();
+            }
+            match (accepted, place) {
+                (Ok(stream), Some(place)) => {
+                    self.full = false;
+                    return Some((place, stream));
+                }
+                (Ok(stream), None) => {
+                    let time = self.farewells.clone().try_acquire_owned().ok();
+                    turn_away(stream, farewell, time).await;
+                }
+                (Err(error), _) => pause_after(&error).await,
+            }
         }
     }
 }
 
+/// A connection that can be told why it is not wanted.
+trait Goes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Goes for S {}
+
+/// Says why. With some time for it, listens until the other side has gone: what it sent, if nobody reads it, can take
+/// the answer away.
+async fn turn_away(mut stream: impl Goes, farewell: &'static [u8], time: Option<OwnedSemaphorePermit>) {
+    // Nothing was written before: this fits into the buffer, and waits for nobody.
+    let said = tokio::time::timeout(FAREWELL_TIME_MAX, stream.write_all(farewell)).await;
+    let (Ok(Ok(())), Some(time)) = (said, time) else { return };
+    tokio::spawn(async move {
+        let mut unread = [0; 1024];
+        let gone = async {
+            stream.shutdown().await?;
+            while stream.read(&mut unread).await? > 0 {}
+            Ok::<(), std::io::Error>(())
+        };
+        let _ = tokio::time::timeout(FAREWELL_TIME_MAX, gone).await;
+        drop(time);
+    });
+}
+
+/// One line, without the id of a question: none was read.
+const SOCKET_FULL: &[u8] = concat!(
+    r#"{"id":0,"status":503,"body":{"success":false,"error":"unavailable","reason":"connections","#,
+    r#""message":"All connections of the service are taken; try again in a moment."}}"#,
+    "\n"
+)
+.as_bytes();
+const HTTP_FULL: &[u8] = concat!(
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 139\r\n",
+    "Retry-After: 1\r\nConnection: close\r\n\r\n",
+    r#"{"success":false,"error":"unavailable","reason":"connections","#,
+    r#""message":"All connections of the service are taken; try again in a moment."}"#
+)
+.as_bytes();
+
 async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: TaskTracker) {
-    let places = Arc::new(Semaphore::new(connections_max()));
+    let mut places = Places::new(connections_max(1));
     let own = rustix::process::geteuid().as_raw();
+    let accept = |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     loop {
-        let next = next(&service, &places, |cx| listener.poll_accept(cx)).await;
-        let Some((place, (stream, _))) = next else { return };
+        let Some((place, stream)) = places.next(&service, SOCKET_FULL, accept).await else { return };
         // The file's mode keeps others out already; this holds where modes do not.
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
             tracing::warn!("refused a connection of another user");
@@ -134,10 +219,11 @@ async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: Ta
 }
 
 async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum::Router, tracker: TaskTracker) {
-    let places = Arc::new(Semaphore::new(connections_max()));
+    // Each is watched by a second descriptor.
+    let mut places = Places::new(connections_max(2));
+    let accept = |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     loop {
-        let next = next(&service, &places, |cx| listener.poll_accept(cx)).await;
-        let Some((place, (stream, _))) = next else { return };
+        let Some((place, stream)) = places.next(&service, HTTP_FULL, accept).await else { return };
         let _ = stream.set_nodelay(true);
         // Whoever does not read what it asked for is let go by the system.
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, 30_000);

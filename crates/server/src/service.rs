@@ -5,6 +5,7 @@ mod locks;
 mod sessions;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -110,6 +111,7 @@ pub struct Service {
     started: Instant,
     started_at: jiff::Timestamp,
     pub(crate) stopping: CancellationToken,
+    asked_to_stop: AtomicBool,
     /// Who holds locks over HTTP, by the name they give themselves.
     pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
 }
@@ -157,11 +159,23 @@ impl Service {
             started: Instant::now(),
             started_at: jiff::Timestamp::now(),
             stopping,
+            asked_to_stop: AtomicBool::new(false),
             holders: Mutex::default(),
         }
     }
 
-    /// Cancelled when the service is asked to stop.
+    /// Asks it to stop. Nothing is released by that.
+    pub fn stop(&self) {
+        self.asked_to_stop.store(true, Ordering::Release);
+        self.stopping.cancel();
+    }
+
+    /// Whether somebody wanted it to stop. If not, a ledger failed.
+    pub fn was_asked_to_stop(&self) -> bool {
+        self.asked_to_stop.load(Ordering::Acquire)
+    }
+
+    /// Cancelled when the service stops: it was asked to, or can't go on.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
@@ -246,7 +260,7 @@ impl Service {
             Operation::Audit => self.read_audit(parse(input)?, noted).await,
             Operation::Status => self.status(parse(input)?, noted).await,
             Operation::Stop => {
-                self.stopping.cancel();
+                self.stop();
                 json(&Done { success: true })
             }
             Operation::Events | Operation::AttachSession => {

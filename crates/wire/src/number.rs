@@ -6,9 +6,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A whole number of any size.
+/// A whole number of any size. What is none (`1.5`, `"NaN"`) is out of every range, so that it is refused with the
+/// word of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Whole(pub i128);
+
+impl Whole {
+    /// In place of what is no whole number.
+    pub const NONE: Whole = Whole(i128::MIN);
+}
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
@@ -30,11 +36,11 @@ impl<'de> Deserialize<'de> for Whole {
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
                 // Too large for an integer, or written as 1e18: still a whole number.
-                if number.fract() == 0.0 { Ok(Whole(number as i128)) } else { Err(E::custom("not a whole number")) }
+                Ok(if number.fract() == 0.0 { Whole(number as i128) } else { Whole::NONE })
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Whole, E> {
-                text.parse().map(Whole).map_err(|_| E::custom("not a whole number"))
+                Ok(text.parse().map_or(Whole::NONE, Whole))
             }
         }
         deserializer.deserialize_any(AnyNumber)

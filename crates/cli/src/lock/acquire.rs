@@ -68,8 +68,7 @@ impl Wanting {
     pub(crate) fn request(&self, context: &Context) -> Result<AcquireRequest, Failure> {
         let specs = self.keys.iter().chain(&self.file_path).map(|key| lock::spec(context, key));
         let mut specs = specs.collect::<Result<Vec<_>, _>>()?;
-        let ttl =
-            self.ttl.as_deref().map(config::length).transpose().map_err(|error| Failure::usage(error.to_string()))?;
+        let ttl = self.ttl.as_deref().map(config::ttl).transpose()?;
         let wait =
             self.wait.as_deref().map(config::length).transpose().map_err(|error| Failure::usage(error.to_string()))?;
         let default_ttl = match (ttl, self.ttl_minutes) {

@@ -28,8 +28,7 @@ pub(crate) struct Renew {
 
 impl Renew {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
-        let ttl =
-            self.ttl.as_deref().map(config::length).transpose().map_err(|error| Failure::usage(error.to_string()))?;
+        let ttl = self.ttl.as_deref().map(config::ttl).transpose()?;
         let base = RenewRequest {
             ttl_ms: ttl.map(|ttl| Whole::from(ttl.0)),
             fencing_token: self.token.map(Whole::from),

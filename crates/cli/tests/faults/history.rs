@@ -1,0 +1,220 @@
+//! Eight clients on few keys, a service that is killed among them, and a checker that knows only what they were told.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::house::House;
+use crate::model::{Did, Operation, Told, Who, is_linearizable};
+use crate::service::{Dice, Line, Service, deep};
+
+const CLIENTS: u64 = 8;
+const KEYS: u64 = 16;
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long a service lives before it is killed.
+const LIFE_MS: u64 = 900;
+
+/// What all clients share: one order of moments, and new names.
+#[derive(Default)]
+struct World {
+    moments: AtomicU64,
+    names: AtomicU32,
+    over: AtomicBool,
+}
+
+impl World {
+    fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+struct Client<'a> {
+    world: &'a World,
+    socket: &'a Path,
+    line: Option<Line>,
+    who: Who,
+    dice: Dice,
+    asked: u64,
+    answers: u64,
+    /// By key.
+    history: BTreeMap<u64, Vec<Operation>>,
+}
+
+impl Client<'_> {
+    fn work(mut self) -> (u64, BTreeMap<u64, Vec<Operation>>) {
+        while !self.world.over.load(Ordering::SeqCst) {
+            self.step();
+            std::thread::sleep(PAUSE);
+        }
+        (self.answers, self.history)
+    }
+
+    fn step(&mut self) {
+        let key = self.dice.below(KEYS);
+        let operation =
+            ["locks/acquire", "locks/acquire", "locks/release", "locks/release", "locks/renew", "locks/check"]
+                [self.dice.below(6) as usize];
+        self.asked += 1;
+        let mut body = json!({ "session_id": session(self.who), "file_path": format!("k{key}") });
+        if operation != "locks/check" {
+            body["request_id"] = json!(format!("r{}", self.asked));
+        }
+        if operation == "locks/acquire" {
+            // Longer than the test: what expires would have to be in the model.
+            body["ttl_minutes"] = json!(60);
+        }
+        let asked = self.world.moment();
+        let mut answer = self.ask(operation, &body);
+        // Half of those who hear nothing ask again by the same name; the others are never told.
+        while answer.is_none() && self.dice.below(2) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+            answer = self.ask(operation, &body);
+        }
+        let told = answer.as_ref().map_or(Told::Nothing, |(status, body)| told(operation, *status, body));
+        let answered = if answer.is_some() { self.world.moment() } else { u64::MAX };
+        let did = did(operation, self.who, told);
+        self.history.entry(key).or_default().push(Operation { asked, answered, did });
+        if answer.is_none() {
+            self.begin_anew();
+        }
+    }
+
+    /// A session that does not know what it holds is closed, and never used again.
+    fn begin_anew(&mut self) {
+        let body = json!({ "session_id": session(self.who) });
+        let asked = self.world.moment();
+        while self.ask("sessions/close", &body).is_none() {
+            if self.world.over.load(Ordering::SeqCst) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let answered = self.world.moment();
+        for key in 0..KEYS {
+            let did = Did::Close(self.who);
+            self.history.entry(key).or_default().push(Operation { asked, answered, did });
+        }
+        self.who = self.world.names.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Asks once; nothing if the connection breaks, or there is none.
+    fn ask(&mut self, operation: &str, body: &Value) -> Option<(u16, Value)> {
+        if self.line.is_none() {
+            self.line = Line::connect(self.socket).ok();
+        }
+        let answer = self.line.as_mut()?.ask(operation, body.clone()).ok();
+        // An outcome that the service does not know is not known here either.
+        let answer = answer.filter(|(status, _)| *status != 503);
+        match answer {
+            Some(_) => self.answers += 1,
+            None => self.line = None,
+        }
+        answer
+    }
+}
+
+fn session(who: Who) -> String {
+    format!("s{who}")
+}
+
+fn who(session: &Value) -> Who {
+    session.as_str().and_then(|session| session.strip_prefix('s')?.parse().ok()).expect("a session of ours")
+}
+
+fn did(operation: &str, who: Who, told: Told) -> Did {
+    match operation {
+        "locks/acquire" => Did::Acquire(who, told),
+        "locks/release" => Did::Release(who, told),
+        "locks/renew" => Did::Renew(who, told),
+        _ => Did::Check(who, told),
+    }
+}
+
+fn told(operation: &str, status: u16, body: &Value) -> Told {
+    let token = |lock: &Value| lock["fencing_token"].as_u64().expect("a token");
+    match (operation, status, body["action"].as_str(), body["error"].as_str()) {
+        ("locks/acquire", 200, Some("acquired"), _) => Told::New(token(body)),
+        ("locks/acquire", 200, Some("refreshed"), _) => Told::Own(token(body)),
+        ("locks/acquire", 409, _, Some("busy")) => Told::Others(Some(who(&body["conflicts"][0]["session_id"]))),
+        ("locks/release" | "locks/renew", 200, _, _) => Told::Own(token(&body["locks"][0])),
+        ("locks/release" | "locks/renew", 403, _, Some("not_owner")) => Told::Others(None),
+        ("locks/release" | "locks/renew", 404, _, Some("not_found")) => Told::Free,
+        ("locks/check", 200, _, _) => match (&body["conflicts"][0], &body["held"][0]) {
+            (Value::Null, Value::Null) => Told::Free,
+            (Value::Null, held) => Told::Own(token(held)),
+            (conflict, _) => Told::Others(Some(who(&conflict["session_id"]))),
+        },
+        _ => panic!("{operation} -> {status} {body}"),
+    }
+}
+
+/// Histories by key, and how many answers there were.
+fn record(house: &House, long: Duration) -> (u64, u32, BTreeMap<u64, Vec<Operation>>) {
+    let world = World { names: AtomicU32::new(CLIENTS as u32), ..World::default() };
+    let mut service = Service::start(house);
+    let socket = service.socket().to_owned();
+    let mut dice = Dice::new(3);
+    let (mut answers, mut kills, mut history) = (0, 0, BTreeMap::<u64, Vec<Operation>>::new());
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let client = Client {
+                    world: &world,
+                    socket: &socket,
+                    line: None,
+                    who: number as Who,
+                    dice: Dice::new(100 + number),
+                    asked: 0,
+                    answers: 0,
+                    history: BTreeMap::new(),
+                };
+                scope.spawn(move || client.work())
+            })
+            .collect();
+        let began = Instant::now();
+        while began.elapsed() < long {
+            std::thread::sleep(Duration::from_millis(LIFE_MS / 2 + dice.below(LIFE_MS)));
+            service.kill();
+            service = Service::start(house);
+            kills += 1;
+        }
+        world.over.store(true, Ordering::SeqCst);
+        for client in clients {
+            let (count, of_client) = client.join().expect("a client");
+            answers += count;
+            for (key, operations) in of_client {
+                history.entry(key).or_default().extend(operations);
+            }
+        }
+    });
+    (answers, kills, history)
+}
+
+#[test]
+fn whatever_the_clients_were_told_is_one_order_of_events_for_each_key() {
+    let house = House::new();
+    let long = Duration::from_secs(if deep() { 20 } else { 3 });
+    let (answers, kills, history) = record(&house, long);
+    let unknown = |did: &Did| matches!(did, Did::Acquire(_, Told::Nothing) | Did::Release(_, Told::Nothing));
+    let open = history.values().flatten().filter(|operation| unknown(&operation.did)).count();
+    println!("{answers} answers in {long:?}, {kills} kills, {open} never answered");
+    assert!(answers > long.as_secs() * 200, "{answers} answers are too few to prove anything");
+    assert!(kills >= 2 && open >= 1, "{kills} kills left {open} without an answer");
+    for (key, operations) in &history {
+        assert!(is_linearizable(operations), "k{key}: no order explains {operations:#?}");
+    }
+    // The same checker refuses the same history once a single answer in it is a lie.
+    let (key, mut doctored) = history.into_iter().next().expect("a history");
+    let lie = doctored.iter_mut().find_map(|operation| match &mut operation.did {
+        Did::Acquire(who, told @ Told::Others(Some(_))) => {
+            *told = Told::New(u64::MAX / 2 + u64::from(*who));
+            Some(())
+        }
+        _ => None,
+    });
+    lie.expect("somebody was refused");
+    assert!(!is_linearizable(&doctored), "k{key}: a grant while another holds it must be seen");
+}

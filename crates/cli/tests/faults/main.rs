@@ -1,0 +1,18 @@
+//! Real faults on the real program: it is killed, starved, lied to, crowded and fought over.
+//!
+//! `LOCKKEEPER_DEEP=1` makes the campaigns as long as they are promised to be.
+
+#[path = "../cli/house.rs"]
+#[allow(dead_code, reason = "each target takes what it needs of the house")]
+mod house;
+
+mod attack;
+mod crowd;
+mod disk;
+mod fight;
+mod history;
+mod kill;
+mod model;
+mod service;
+mod shim;
+mod wall;

@@ -2,6 +2,7 @@
 //!
 //! Written by a thread of its own, so that a slow disk holds up nobody. What can't be written is counted.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -71,23 +72,60 @@ pub struct Noted {
     pub trace: Option<TraceParent>,
 }
 
+/// A line as it is written: the same fields as [`Line`], none of them copied.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(serialize_with = "as_text")]
+    time: jiff::Timestamp,
+    space: &'a str,
+    action: &'a str,
+    outcome: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    intention: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<&'a str>,
+}
+
+fn as_text<S: serde::Serializer>(time: &jiff::Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(time)
+}
+
+/// What a stranger wrote, as one harmless line of bounded length.
+fn shown(text: &str) -> Cow<'_, str> {
+    if text.len() <= TEXT_CHARS_MAX && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(one_line(&text.chars().take(TEXT_CHARS_MAX).collect::<String>()))
+}
+
 impl Noted {
-    fn line(self) -> Line {
-        let shown = |text: String| one_line(&text.chars().take(TEXT_CHARS_MAX).collect::<String>());
-        let (trace_id, span_id) = self.trace.map(|trace| (trace.trace_id, trace.span_id)).unzip();
-        Line {
-            time: self.time.to_string(),
-            space: self.space.map(|space| space.to_string()).unwrap_or_default(),
-            action: self.action.to_owned(),
-            outcome: self.outcome.to_owned(),
-            reason: self.reason,
-            key: self.key.map(shown),
-            intention: self.intention.map(shown),
-            session_id: self.session.map(|session| session.to_string()),
-            agent_id: self.agent.map(|agent| agent.to_string()),
-            request_id: self.request.map(shown),
-            trace_id,
-            span_id,
+    fn written(&self) -> Written<'_> {
+        Written {
+            time: self.time,
+            space: self.space.as_ref().map(Space::as_str).unwrap_or_default(),
+            action: self.action,
+            outcome: self.outcome,
+            reason: self.reason.as_deref(),
+            key: self.key.as_deref().map(shown),
+            intention: self.intention.as_deref().map(shown),
+            session_id: self.session.as_ref().map(SessionId::as_str),
+            agent_id: self.agent.as_ref().map(AgentName::as_str),
+            request_id: self.request.as_deref().map(shown),
+            trace_id: self.trace.as_ref().map(|trace| trace.trace_id.as_str()),
+            span_id: self.trace.as_ref().map(|trace| trace.span_id.as_str()),
         }
     }
 }
@@ -187,7 +225,7 @@ impl Writer {
             std::thread::sleep(GATHERED);
             let mut count = 0;
             for noted in std::iter::once(first).chain(queue.try_iter()) {
-                serde_json::to_writer(&mut buffer, &noted.line()).expect("writing to memory");
+                serde_json::to_writer(&mut buffer, &noted.written()).expect("writing to memory");
                 buffer.push(b'\n');
                 count += 1;
                 if buffer.len() >= BUFFER_BYTES {
@@ -217,5 +255,44 @@ impl Writer {
             self.file = open_file(&self.path)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_read_and_strangers_words_are_harmless() {
+        let noted = Noted {
+            time: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
+            space: Some(Space::parse("s").unwrap()),
+            action: "locks/acquire",
+            outcome: "busy",
+            reason: Some("lock_contended".to_owned()),
+            key: Some("a \x1b[2J\n".to_owned()),
+            intention: Some("x".repeat(5000)),
+            session: Some(SessionId::parse("one").unwrap()),
+            agent: Some(AgentName::parse("Grace Hopper").unwrap()),
+            request: Some("r-1".to_owned()),
+            trace: TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        };
+        let read: Line = serde_json::from_slice(&serde_json::to_vec(&noted.written()).unwrap()).unwrap();
+        let expected = Line {
+            time: "2023-11-14T22:13:20Z".to_owned(),
+            space: "s".to_owned(),
+            action: "locks/acquire".to_owned(),
+            outcome: "busy".to_owned(),
+            reason: Some("lock_contended".to_owned()),
+            key: Some(one_line("a \x1b[2J\n")),
+            intention: Some("x".repeat(TEXT_CHARS_MAX)),
+            session_id: Some("one".to_owned()),
+            agent_id: Some("Grace Hopper".to_owned()),
+            request_id: Some("r-1".to_owned()),
+            trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+            span_id: Some("b7ad6b7169203331".to_owned()),
+        };
+        assert_eq!(read, expected);
+        assert!(!read.key.unwrap().contains('\x1b'));
     }
 }

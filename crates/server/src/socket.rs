@@ -2,6 +2,7 @@
 //! other.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -48,6 +49,56 @@ struct Connection {
     bindings: Vec<Binding>,
 }
 
+type Asked = futures_util::future::BoxFuture<'static, Answered>;
+
+/// The questions of one connection that are not answered yet. Most of the time there is one, which needs no set.
+#[derive(Default)]
+struct Open {
+    only: Option<Asked>,
+    others: FuturesUnordered<Asked>,
+}
+
+impl Open {
+    fn len(&self) -> usize {
+        usize::from(self.only.is_some()) + self.others.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, asked: Asked) {
+        if self.only.is_none() {
+            self.only = Some(asked);
+        } else {
+            self.others.push(asked);
+        }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
+        if let Some(only) = &mut self.only
+            && let Poll::Ready(answered) = only.as_mut().poll(cx)
+        {
+            self.only = None;
+            return Poll::Ready(answered);
+        }
+        match self.others.poll_next_unpin(cx) {
+            Poll::Ready(Some(answered)) => Poll::Ready(answered),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The next answer; waits for ever if nothing is open.
+    async fn next(&mut self) -> Answered {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next answer, if there is one already.
+    fn next_ready(&mut self) -> Option<Answered> {
+        futures_util::FutureExt::now_or_never(self.next())
+    }
+}
+
 /// A question that was answered.
 struct Answered {
     id: u64,
@@ -58,13 +109,13 @@ impl Connection {
     async fn run(&mut self, mut streamed: mpsc::Receiver<Vec<u8>>) -> std::io::Result<()> {
         let mut incoming = BytesMut::with_capacity(READ_BYTES);
         let mut out = Vec::with_capacity(4096);
-        let mut open = FuturesUnordered::new();
+        let mut open = Open::default();
         let mut streams = tokio::task::JoinSet::new();
         let stopping = self.service.stopping.clone();
         loop {
             tokio::select! {
                 biased;
-                Some(answered) = open.next(), if !open.is_empty() => self.write(answered, &mut out),
+                answered = open.next(), if !open.is_empty() => self.write(answered, &mut out),
                 Some(frame) = streamed.recv() => out.extend_from_slice(&frame),
                 read = read_more(&mut self.reader, &mut incoming), if open.len() < OPEN_MAX => {
                     if read? == 0 {
@@ -80,13 +131,13 @@ impl Connection {
                 }
             }
             // Whatever is ready now goes out in one write.
-            while let Some(Some(answered)) = futures_util::FutureExt::now_or_never(open.next()) {
+            while let Some(answered) = open.next_ready() {
                 self.write(answered, &mut out);
             }
             self.flush(&mut out).await?;
         }
         // What was answered already is bound, or told, before the connection ends.
-        while let Some(Some(answered)) = futures_util::FutureExt::now_or_never(open.next()) {
+        while let Some(answered) = open.next_ready() {
             self.write(answered, &mut out);
         }
         self.flush(&mut out).await
@@ -110,12 +161,7 @@ impl Connection {
     }
 
     /// Starts on one line. Streams are started and acknowledged here; other questions become a future.
-    async fn asked(
-        &mut self,
-        line: Bytes,
-        streams: &mut tokio::task::JoinSet<()>,
-        out: &mut Vec<u8>,
-    ) -> Option<futures_util::future::BoxFuture<'static, Answered>> {
+    async fn asked(&mut self, line: Bytes, streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) -> Option<Asked> {
         let question: Question<'_> = match serde_json::from_slice(&line) {
             Ok(question) => question,
             Err(error) => {

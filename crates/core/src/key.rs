@@ -215,25 +215,34 @@ fn parse_logical(text: &str, prefix: &str) -> Result<Key, InvalidKey> {
     if rest.trim() != rest {
         return Err(invalid("a key has no white space at its ends"));
     }
-    Ok(Key::from_canonical(text.nfc().collect::<String>().into()))
+    let text: String = text.nfc().collect();
+    if text.len() > KEY_BYTES_MAX {
+        return Err(invalid("a key has at most 1024 bytes"));
+    }
+    Ok(Key::from_canonical(text.into()))
+}
+
+/// Why these letters are no path, before and after they were put in order.
+fn path_fault(text: &str) -> Option<&'static str> {
+    if text.is_empty() {
+        Some("a path is not empty")
+    } else if text.len() > KEY_BYTES_MAX {
+        Some("a path has at most 1024 bytes")
+    } else if text.chars().any(is_unprintable) {
+        Some("a path has no control or invisible characters")
+    } else if text.trim() != text {
+        Some("a path has no white space at its ends")
+    } else if text.starts_with(['/', '\\', '~']) || text.as_bytes().get(1) == Some(&b':') {
+        Some("a path is relative to the root of the repository")
+    } else {
+        None
+    }
 }
 
 fn parse_path(text: &str) -> Result<Key, InvalidKey> {
     let invalid = |why| InvalidKey::Path { text: text.to_owned(), why };
-    if text.is_empty() {
-        return Err(invalid("a path is not empty"));
-    }
-    if text.len() > KEY_BYTES_MAX {
-        return Err(invalid("a path has at most 1024 bytes"));
-    }
-    if text.chars().any(is_unprintable) {
-        return Err(invalid("a path has no control or invisible characters"));
-    }
-    if text.trim() != text {
-        return Err(invalid("a path has no white space at its ends"));
-    }
-    if text.starts_with(['/', '\\', '~']) || text.as_bytes().get(1) == Some(&b':') {
-        return Err(invalid("a path is relative to the root of the repository"));
+    if let Some(why) = path_fault(text) {
+        return Err(invalid(why));
     }
     let mut segments: Vec<&str> = Vec::new();
     for segment in text.split(['/', '\\']) {
@@ -255,12 +264,16 @@ fn parse_path(text: &str) -> Result<Key, InvalidKey> {
         return Err(InvalidKey::GitDirectory);
     }
     let joined = segments.join("/");
-    let text = if is_nfc(&joined) { joined } else { joined.nfc().collect() };
-    // A colon may only now have come to stand before the first slash (`x/../foo:bar`).
-    if prefix_of(&text).is_some_and(|prefix| !text[..prefix.len()].contains('/')) {
-        return Err(InvalidKey::UnknownPrefix(prefix_of(&text).unwrap_or_default().to_owned()));
+    let ordered = if is_nfc(&joined) { joined } else { joined.nfc().collect() };
+    // What only now stands at an end (`a /x/..`), or grew, is judged too: a key is its own spelling.
+    if let Some(why) = path_fault(&ordered) {
+        return Err(invalid(why));
     }
-    Ok(Key::from_canonical(text.into()))
+    // A colon may only now have come to stand before the first slash (`x/../foo:bar`).
+    if let Some(prefix) = prefix_of(&ordered) {
+        return Err(InvalidKey::UnknownPrefix(prefix.to_owned()));
+    }
+    Ok(Key::from_canonical(ordered.into()))
 }
 
 #[cfg(test)]
@@ -308,6 +321,17 @@ mod tests {
             assert!(matches!(Key::parse(text), Err(InvalidKey::Path { .. })), "{text:?} {:?}", Key::parse(text));
         }
         assert!(matches!(Key::parse(&"a/".repeat(600)), Err(InvalidKey::Path { .. })));
+    }
+
+    #[test]
+    fn what_a_path_becomes_is_judged_too() {
+        // Three bytes that become six.
+        let grows = "\u{958}".repeat(341);
+        for text in ["a /x/..", "x/../ a", "x/../~/y", "x/../c:/y", &grows] {
+            assert!(matches!(Key::parse(text), Err(InvalidKey::Path { .. })), "{text:?} {:?}", Key::parse(text));
+        }
+        assert!(matches!(Key::parse(&format!("api:{grows}")), Err(InvalidKey::Logical { .. })));
+        assert_eq!(key("a /x").as_str(), "a /x");
     }
 
     #[test]

@@ -2,27 +2,22 @@
 //!
 //! Written by a thread of its own, so that a slow disk holds up nobody. What can't be written is counted.
 
-use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use lockkeeper_core::session::{AgentName, SessionId};
-use lockkeeper_core::space::Space;
 use lockkeeper_core::text::one_line;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::metrics::Metrics;
-use crate::trace::TraceParent;
 
 /// A file that has grown this large is put aside as `audit.jsonl.1`, and the one before is gone.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Lines that may wait for the disk. The queue has room for all of them from the start, so they are boxed.
-const QUEUE_MAX: usize = 16_384;
+/// Lines that may wait for the disk.
+const QUEUE_BYTES_MAX: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 16;
 /// How long lines are gathered before they are written.
 const GATHERED: Duration = Duration::from_millis(2);
@@ -56,86 +51,88 @@ pub struct Line {
     pub span_id: Option<String>,
 }
 
-/// What the thread that writes makes a line of: whoever asks does not wait for that.
-#[derive(Clone, Debug)]
-pub struct Noted {
-    pub time: jiff::Timestamp,
-    pub space: Option<Space>,
-    pub action: &'static str,
-    pub outcome: &'static str,
-    pub reason: Option<String>,
-    pub key: Option<String>,
-    pub intention: Option<String>,
-    pub session: Option<SessionId>,
-    pub agent: Option<AgentName>,
-    pub request: Option<String>,
-    pub trace: Option<TraceParent>,
-}
-
 /// A line as it is written: the same fields as [`Line`], none of them copied.
-#[derive(Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+pub struct Noted<'a> {
     #[serde(serialize_with = "as_text")]
-    time: jiff::Timestamp,
-    space: &'a str,
-    action: &'a str,
-    outcome: &'a str,
+    pub time: jiff::Timestamp,
+    pub space: &'a str,
+    pub action: &'a str,
+    pub outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    pub reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<Cow<'a, str>>,
+    pub key: Option<Harmless<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    intention: Option<Cow<'a, str>>,
+    pub intention: Option<Harmless<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    session_id: Option<&'a str>,
+    pub session_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    agent_id: Option<&'a str>,
+    pub agent_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<Cow<'a, str>>,
+    pub request_id: Option<Harmless<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<&'a str>,
+    pub trace_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    span_id: Option<&'a str>,
+    pub span_id: Option<&'a str>,
 }
 
-fn as_text<S: serde::Serializer>(time: &jiff::Timestamp, to: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(time: &jiff::Timestamp, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(time)
 }
 
-/// What a stranger wrote, as one harmless line of bounded length.
-fn shown(text: &str) -> Cow<'_, str> {
-    if text.len() <= TEXT_CHARS_MAX && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(one_line(&text.chars().take(TEXT_CHARS_MAX).collect::<String>()))
-}
+/// What a stranger wrote, written as one harmless line of bounded length.
+#[derive(Clone, Copy, Debug)]
+pub struct Harmless<'a>(pub &'a str);
 
-impl Noted {
-    fn written(&self) -> Written<'_> {
-        Written {
-            time: self.time,
-            space: self.space.as_ref().map(Space::as_str).unwrap_or_default(),
-            action: self.action,
-            outcome: self.outcome,
-            reason: self.reason.as_deref(),
-            key: self.key.as_deref().map(shown),
-            intention: self.intention.as_deref().map(shown),
-            session_id: self.session.as_ref().map(SessionId::as_str),
-            agent_id: self.agent.as_ref().map(AgentName::as_str),
-            request_id: self.request.as_deref().map(shown),
-            trace_id: self.trace.as_ref().map(|trace| trace.trace_id.as_str()),
-            span_id: self.trace.as_ref().map(|trace| trace.span_id.as_str()),
+impl Serialize for Harmless<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+        if self.0.len() <= TEXT_CHARS_MAX && self.0.bytes().all(plain) {
+            return to.serialize_str(self.0);
         }
+        to.serialize_str(&one_line(&self.0.chars().take(TEXT_CHARS_MAX).collect::<String>()))
     }
 }
 
 /// Where audit lines go.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    lines: Option<SyncSender<Box<Noted>>>,
+    open: Option<Arc<Open>>,
     path: PathBuf,
     metrics: Arc<Metrics>,
+}
+
+/// Ends the thread that writes when the last one who could write is gone.
+#[derive(Debug)]
+struct Open(Arc<Queue>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.pending().closing = true;
+        self.0.wake.notify_one();
+    }
+}
+
+/// Between those who ask and the thread that writes: lines as bytes, so that no memory changes hands.
+#[derive(Debug, Default)]
+struct Queue {
+    pending: Mutex<Pending>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    lines: u64,
+    closing: bool,
+}
+
+impl Queue {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().expect("no holder panics")
+    }
 }
 
 impl Audit {
@@ -143,29 +140,40 @@ impl Audit {
     pub fn open(directory: &Path, metrics: Arc<Metrics>) -> std::io::Result<Audit> {
         let path = directory.join("audit.jsonl");
         let file = open_file(&path)?;
-        let (lines, queue) = sync_channel(QUEUE_MAX);
-        let writer = Writer { file, path: path.clone(), metrics: metrics.clone() };
-        std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&queue))?;
-        Ok(Audit { lines: Some(lines), path, metrics })
+        let queue = Arc::new(Queue::default());
+        let writer = Writer { file, path: path.clone(), metrics: metrics.clone(), queue: queue.clone() };
+        std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
+        Ok(Audit { open: Some(Arc::new(Open(queue))), path, metrics })
     }
 
     /// Keeps nothing.
     pub fn none(metrics: Arc<Metrics>) -> Audit {
-        Audit { lines: None, path: PathBuf::new(), metrics }
+        Audit { open: None, path: PathBuf::new(), metrics }
     }
 
-    pub fn write(&self, noted: Noted) {
-        let Some(lines) = &self.lines else { return };
-        match lines.try_send(Box::new(noted)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.audit_dropped(),
+    /// Has a line written soon. Waits for no disk.
+    pub fn write(&self, noted: &Noted<'_>) {
+        let Some(open) = &self.open else { return };
+        let mut pending = open.0.pending();
+        if pending.bytes.len() >= QUEUE_BYTES_MAX {
+            drop(pending);
+            self.metrics.audit_dropped();
+            return;
+        }
+        serde_json::to_writer(&mut pending.bytes, noted).expect("writing to memory");
+        pending.bytes.push(b'\n');
+        pending.lines += 1;
+        // The thread is woken by the first line, and gathers the others by itself.
+        if pending.lines == 1 {
+            drop(pending);
+            open.0.wake.notify_one();
         }
     }
 
     /// The last lines that `keep` wants, newest first. Reads files: not for an async task.
     pub fn last(&self, most: usize, keep: impl Fn(&Line) -> bool) -> std::io::Result<Vec<Line>> {
         let mut found = Vec::new();
-        if self.lines.is_none() {
+        if self.open.is_none() {
             return Ok(found);
         }
         for path in [self.path.clone(), rotated(&self.path)] {
@@ -214,39 +222,40 @@ struct Writer {
     file: File,
     path: PathBuf,
     metrics: Arc<Metrics>,
+    queue: Arc<Queue>,
 }
 
 impl Writer {
-    fn run(mut self, queue: &Receiver<Box<Noted>>) {
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        while let Ok(first) = queue.recv() {
-            // Lines are written together, and soon: whoever looks sees what just happened. Nobody wakes this thread
-            // meanwhile, so that a busy service does not spend its time on that.
-            std::thread::sleep(GATHERED);
-            let mut count = 0;
-            for noted in std::iter::once(first).chain(queue.try_iter()) {
-                serde_json::to_writer(&mut buffer, &noted.written()).expect("writing to memory");
-                buffer.push(b'\n');
-                count += 1;
-                if buffer.len() >= BUFFER_BYTES {
-                    self.flush(&mut buffer, &mut count);
-                }
+    fn run(mut self) {
+        let mut bytes = Vec::new();
+        loop {
+            let waited =
+                self.queue.wake.wait_while(self.queue.pending(), |pending| pending.lines == 0 && !pending.closing);
+            let closing = waited.expect("no holder panics").closing;
+            if !closing {
+                // Lines are written together, and soon: whoever looks sees what just happened.
+                std::thread::sleep(GATHERED);
             }
-            self.flush(&mut buffer, &mut count);
+            let lines = {
+                let mut pending = self.queue.pending();
+                std::mem::swap(&mut pending.bytes, &mut bytes);
+                std::mem::take(&mut pending.lines)
+            };
+            self.write(&bytes, lines);
+            bytes.clear();
+            bytes.shrink_to(BUFFER_BYTES);
+            if closing {
+                return;
+            }
         }
     }
 
-    fn flush(&mut self, buffer: &mut Vec<u8>, count: &mut u64) {
-        if buffer.is_empty() {
-            return;
-        }
-        let written = self.rotate_if_large().and_then(|()| self.file.write_all(buffer));
+    fn write(&mut self, bytes: &[u8], lines: u64) {
+        let written = self.rotate_if_large().and_then(|()| self.file.write_all(bytes));
         if let Err(error) = written {
-            tracing::warn!(%error, lines = *count, "audit lines could not be written");
-            (0..*count).for_each(|_| self.metrics.audit_dropped());
+            tracing::warn!(%error, lines, "audit lines could not be written");
+            (0..lines).for_each(|_| self.metrics.audit_dropped());
         }
-        buffer.clear();
-        *count = 0;
     }
 
     fn rotate_if_large(&mut self) -> std::io::Result<()> {
@@ -264,20 +273,22 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_read_and_strangers_words_are_harmless() {
+        let long = "x".repeat(5000);
         let noted = Noted {
             time: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
-            space: Some(Space::parse("s").unwrap()),
+            space: "s",
             action: "locks/acquire",
             outcome: "busy",
-            reason: Some("lock_contended".to_owned()),
-            key: Some("a \x1b[2J\n".to_owned()),
-            intention: Some("x".repeat(5000)),
-            session: Some(SessionId::parse("one").unwrap()),
-            agent: Some(AgentName::parse("Grace Hopper").unwrap()),
-            request: Some("r-1".to_owned()),
-            trace: TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            reason: Some("lock_contended"),
+            key: Some(Harmless("a \x1b[2J\n")),
+            intention: Some(Harmless(&long)),
+            session_id: Some("one"),
+            agent_id: Some("Grace Hopper"),
+            request_id: Some(Harmless("r-1")),
+            trace_id: None,
+            span_id: None,
         };
-        let read: Line = serde_json::from_slice(&serde_json::to_vec(&noted.written()).unwrap()).unwrap();
+        let read: Line = serde_json::from_slice(&serde_json::to_vec(&noted).unwrap()).unwrap();
         let expected = Line {
             time: "2023-11-14T22:13:20Z".to_owned(),
             space: "s".to_owned(),
@@ -289,10 +300,39 @@ mod tests {
             session_id: Some("one".to_owned()),
             agent_id: Some("Grace Hopper".to_owned()),
             request_id: Some("r-1".to_owned()),
-            trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
-            span_id: Some("b7ad6b7169203331".to_owned()),
+            trace_id: None,
+            span_id: None,
         };
         assert_eq!(read, expected);
         assert!(!read.key.unwrap().contains('\x1b'));
+    }
+
+    #[test]
+    fn lines_are_in_the_file_soon_and_all_of_them_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path(), Arc::default()).unwrap();
+        let noted = Noted {
+            time: jiff::Timestamp::now(),
+            space: "s",
+            action: "locks/release",
+            outcome: "ok",
+            reason: None,
+            key: Some(Harmless("x")),
+            intention: None,
+            session_id: None,
+            agent_id: None,
+            request_id: None,
+            trace_id: None,
+            span_id: None,
+        };
+        (0..5000).for_each(|_| audit.write(&noted));
+        let path = folder.path().join("audit.jsonl");
+        let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+        drop(audit);
+        let give_up = std::time::Instant::now() + Duration::from_secs(20);
+        while lines() < 5000 {
+            assert!(std::time::Instant::now() < give_up, "{} lines", lines());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

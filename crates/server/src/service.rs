@@ -17,7 +17,7 @@ use lockkeeper_core::session::{AgentName, SessionId};
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::Engine;
 use lockkeeper_keeper::Keeper;
-use lockkeeper_keeper::audit::{self, Audit};
+use lockkeeper_keeper::audit::{self, Audit, Harmless};
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::trace::TraceParent;
@@ -300,19 +300,21 @@ impl Service {
         Ok(keeper)
     }
 
-    fn write_audit(&self, action: &'static str, outcome: &'static str, body: &Body, noted: &Noted, caller: &Caller) {
-        self.audit.write(audit::Noted {
+    fn write_audit(&self, action: &str, outcome: &str, body: &Body, noted: &Noted, caller: &Caller) {
+        let trace = caller.trace.as_ref();
+        self.audit.write(&audit::Noted {
             time: jiff::Timestamp::now(),
-            space: noted.space.clone(),
+            space: noted.space.as_ref().map(Space::as_str).unwrap_or_default(),
             action,
             outcome,
-            reason: body.as_ref().err().and_then(|no| no.body.reason.clone()),
-            key: noted.key.clone(),
-            intention: noted.intention.clone(),
-            session: noted.session.clone(),
-            agent: noted.agent.clone(),
-            request: noted.request.clone(),
-            trace: caller.trace.clone(),
+            reason: body.as_ref().err().and_then(|no| no.body.reason.as_deref()),
+            key: noted.key.as_deref().map(Harmless),
+            intention: noted.intention.as_deref().map(Harmless),
+            session_id: noted.session.as_ref().map(SessionId::as_str),
+            agent_id: noted.agent.as_ref().map(AgentName::as_str),
+            request_id: noted.request.as_deref().map(Harmless),
+            trace_id: trace.map(|trace| trace.trace_id.as_str()),
+            span_id: trace.map(|trace| trace.span_id.as_str()),
         });
     }
 }

@@ -90,6 +90,12 @@ impl State {
                     self.put_room(key, None);
                 }
             }
+            Event::GivenBack { session, locks } => {
+                for number in self.requests_for(session, locks) {
+                    self.put_request(number, None);
+                }
+                self.remove_locks(stamp, locks, Action::Released, None);
+            }
             Event::Vanished { locks, last_token } => {
                 if !planted::is(Bug::TokensFallBack) {
                     self.counters.last_token = self.counters.last_token.max(*last_token);

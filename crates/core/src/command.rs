@@ -103,6 +103,11 @@ pub enum Command {
         sessions: Vec<SessionId>,
         waiters: Vec<WaiterId>,
     },
+    /// Locks that a session was granted and never heard of: whoever asked is gone.
+    GiveBack {
+        session: SessionId,
+        locks: Vec<LockId>,
+    },
     /// The connection behind a waiter is gone.
     Withdraw {
         waiter: WaiterId,

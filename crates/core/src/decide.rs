@@ -64,6 +64,7 @@ impl State {
             Command::OpenRoom { actor, key, busy } => deciding.open_room(actor, key, *busy),
             Command::CloseRoom { actor, key } => deciding.close_room(actor, key),
             Command::Beat { sessions, waiters } => Ok(deciding.beat(sessions, waiters)),
+            Command::GiveBack { session, locks } => Ok(deciding.give_back(session, locks)),
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
             Command::Sweep => Ok(Outcome::Nothing),

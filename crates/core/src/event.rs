@@ -76,6 +76,11 @@ pub enum Event {
         locks: Vec<Lock>,
         last_token: Token,
     },
+    /// Granted, never heard of, and freed: the request that asked for them is forgotten, and can be made anew.
+    GivenBack {
+        session: SessionId,
+        locks: Vec<LockId>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

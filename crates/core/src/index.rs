@@ -51,9 +51,9 @@ impl ConflictIndex {
         let visit: Visit<'_> = &mut |_, id| visit(id);
         overlapping(self.exclusive.side(&target.key), target, visit)?;
         match mode {
-            Mode::Shared => ControlFlow::Continue(()),
+            Mode::Shared if !planted::is(Bug::SharedRefused) => ControlFlow::Continue(()),
             Mode::Exclusive if planted::is(Bug::SharedOverlooked) => ControlFlow::Continue(()),
-            Mode::Exclusive => overlapping(self.shared.side(&target.key), target, visit),
+            Mode::Shared | Mode::Exclusive => overlapping(self.shared.side(&target.key), target, visit),
         }
     }
 

@@ -59,6 +59,8 @@ bugs! {
     CycleOverlooked "nobody looks whether a wait closes a circle",
     QuotaOneMore "the quota lets one more through",
     QuotaForgotten "grants to those who waited do not count toward the quota",
+    RefusesFree "now and then something free is refused",
+    SharedRefused "shared locks exclude each other",
     UpgradeUnchecked "from shared to exclusive nobody is asked",
 }
 

@@ -351,6 +351,16 @@ impl State {
         (now < remembered.at.plus(REQUEST_MEMORY)).then_some(remembered)
     }
 
+    /// The remembered requests of a session that were answered with any of these locks.
+    pub(crate) fn requests_for(&self, session: &SessionId, locks: &[LockId]) -> Vec<u64> {
+        let numbers = self.sessions.get(session).into_iter().flat_map(|entry| entry.requests.iter().copied());
+        let theirs = |number: &u64| match &self.requests[number].answer {
+            Kept::Granted { locks: granted, .. } => granted.iter().any(|lock| locks.contains(&lock.id)),
+            Kept::Released { .. } | Kept::ForceReleased { .. } => false,
+        };
+        numbers.filter(theirs).collect()
+    }
+
     // The tables, each with one way in.
 
     pub(crate) fn put_lock(&mut self, id: LockId, new: Option<Arc<Lock>>) {

@@ -171,6 +171,11 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     fn bytes_since_snapshot(&self) -> u64;
 
     fn strength(&self) -> Strength;
+
+    /// Whether somebody else may write to it: another process, another machine.
+    fn has_other_writers(&self) -> bool {
+        true
+    }
 }
 
 /// A store of ledgers, one for each space.

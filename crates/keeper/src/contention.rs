@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lockkeeper_engine::Delta;
+use tokio::time::Instant;
 
 /// Records that are looked back on to count the other writers.
 const LOOKED_BACK: usize = 128;
@@ -22,14 +23,14 @@ pub(crate) struct Contention {
     writers: VecDeque<u64>,
     /// How long an append takes, smoothed.
     usual: Duration,
-    /// Somebody was faster than us when we last appended.
-    struggled: bool,
+    /// When somebody was last faster than us.
+    struggled: Option<Instant>,
     random: u64,
 }
 
 impl Contention {
     pub(crate) fn new(own: u64) -> Contention {
-        Contention { own, writers: VecDeque::new(), usual: Duration::ZERO, struggled: false, random: own | 1 }
+        Contention { own, writers: VecDeque::new(), usual: Duration::ZERO, struggled: None, random: own | 1 }
     }
 
     /// Takes note of who wrote what was read.
@@ -49,8 +50,8 @@ impl Contention {
     /// Waits as long as manners ask before the nth try of a batch: not at all as long as nobody is in the way.
     pub(crate) async fn before_append(&mut self, tries: u32) {
         if tries > 1 {
-            self.struggled = true;
-        } else if std::mem::take(&mut self.struggled) {
+            self.struggled = Some(Instant::now());
+        } else if self.struggled.take().is_some_and(|then| then.elapsed() < PAUSE_MAX) {
             let pause = self.pause();
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;

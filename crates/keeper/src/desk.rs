@@ -38,6 +38,8 @@ pub struct Told {
     pub answer: Answer,
     /// The revision that must be durable first; zero: none.
     pub after: u64,
+    /// A new grant that nobody else is told of: if this one does not hear it, nobody knows of it.
+    pub alone: bool,
 }
 
 #[derive(Debug)]
@@ -240,6 +242,11 @@ impl Desk {
         asked
     }
 
+    /// Whoever asked was told that nobody knows: if such a batch turns up after all, it is nobody's here.
+    pub fn forget_doubtful(&mut self) {
+        self.doubtful.clear();
+    }
+
     /// Folds what the ledger has beyond what was known.
     pub fn fold(&mut self, delta: Delta) -> Result<Folded, PayloadError> {
         assert!(self.working.is_none(), "given up or doubted before");
@@ -336,7 +343,8 @@ impl Desk {
                 self.refusals.note(&acquire.actor.session, now, quota_window, quota_limit);
             }
             if let (Some(ticket), Some(answer)) = (ticket, answer) {
-                told.push(Told { ticket, after: self.after(&answer), answer });
+                let alone = matches!(outcome, Some(Outcome::Granted { .. }));
+                told.push(Told { ticket, after: self.after(&answer), answer, alone });
             }
         }
         told
@@ -351,7 +359,8 @@ impl Desk {
                 };
                 let (_, answer) = granted.iter().find(|(id, _)| *id == waiter).expect("noted with the event");
                 let after = self.after(answer);
-                let to = |ticket| Told { ticket, answer: answer.clone(), after };
+                let alone = pending.tickets.len() == 1;
+                let to = |ticket| Told { ticket, answer: answer.clone(), after, alone };
                 pending.tickets.into_iter().map(to).collect()
             }
             Event::Withdrawn { waiter, why } => self.tell_pending(*waiter, *why),
@@ -372,7 +381,8 @@ impl Desk {
             | Event::LossAccepted { .. }
             | Event::RoomOpened { .. }
             | Event::RoomClosed { .. }
-            | Event::Vanished { .. } => Vec::new(),
+            | Event::Vanished { .. }
+            | Event::GivenBack { .. } => Vec::new(),
         }
     }
 
@@ -394,7 +404,8 @@ impl Desk {
             }
             Withdrawal::Disconnected => Answer::Withdrawn,
         };
-        pending.tickets.into_iter().map(|ticket| Told { ticket, answer: answer.clone(), after: 0 }).collect()
+        let to = |ticket| Told { ticket, answer: answer.clone(), after: 0, alone: false };
+        pending.tickets.into_iter().map(to).collect()
     }
 
     /// What must be durable before an answer is told. A release only frees, and rides on the next sync.
@@ -469,7 +480,8 @@ fn frees(event: &Event) -> bool {
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }
         | Event::RoomClosed { .. }
-        | Event::Vanished { .. } => true,
+        | Event::Vanished { .. }
+        | Event::GivenBack { .. } => true,
         // What was freed is handed on in the same batch.
         Event::Granted(grant) => grant.waiter.is_some(),
         Event::Renewed { .. }
@@ -494,6 +506,7 @@ fn is_awaited(event: &Event) -> bool {
         | Event::LossAccepted { .. }
         | Event::RoomOpened { .. }
         | Event::RoomClosed { .. }
-        | Event::Vanished { .. } => false,
+        | Event::Vanished { .. }
+        | Event::GivenBack { .. } => false,
     }
 }

@@ -10,7 +10,7 @@ use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::Stamp;
-use lockkeeper_engine::{EngineError, Ledger, Position, Strength};
+use lockkeeper_engine::{Delta, EngineError, Ledger, Position, Strength};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -74,10 +74,8 @@ impl Keeper {
         metrics: Arc<Metrics>,
         stopping: CancellationToken,
     ) -> Result<Keeper, EngineError> {
-        let salt = salt_of(&space);
-        let mut desk = Desk::new(salt, settings.rules.clone());
         let delta = ledger.read(Position::ORIGIN).await?;
-        desk.fold(delta).map_err(|error| unreadable(&space, &error))?;
+        let desk = fold_anew(settings, &space, delta).await?;
         let (mailbox, mails) = mpsc::channel(MAILBOX_MAX);
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
@@ -139,8 +137,9 @@ impl Keeper {
         let ticket = self.ticket();
         let waits = matches!(&command, Command::Acquire(acquire) if bound || acquire.wait.0 > 0);
         let (reply, answer) = oneshot::channel();
+        let comes_back = matches!(&command, Command::Acquire(acquire) if acquire.request.is_some());
         let asked = Asked { ticket: Some(ticket), command };
-        let mut leaving = waits.then(|| Leaving { ticket: Some(ticket), bound, keeper: self });
+        let mut leaving = waits.then(|| Leaving { ticket: Some(ticket), comes_back, keeper: self });
         self.0.mailbox.send(Mail::Ask(asked, reply)).await.map_err(|_| stopped())?;
         let answer = answer.await.unwrap_or_else(|_| Err(stopped()));
         if let Some(leaving) = &mut leaving {
@@ -191,7 +190,7 @@ impl Keeper {
 /// Gives up a place in the queue when the one who waits is gone.
 struct Leaving<'a> {
     ticket: Option<Ticket>,
-    bound: bool,
+    comes_back: bool,
     keeper: &'a Keeper,
 }
 
@@ -200,7 +199,7 @@ impl Drop for Leaving<'_> {
         if let Some(ticket) = self.ticket
             && !self.keeper.0.stopping.is_cancelled()
         {
-            let _ = self.keeper.0.withdrawals.send(Gone { ticket, bound: self.bound });
+            let _ = self.keeper.0.withdrawals.send(Gone { ticket, comes_back: self.comes_back });
         }
     }
 }
@@ -209,16 +208,31 @@ impl Drop for Leaving<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gone {
     pub(crate) ticket: Ticket,
-    /// What was granted meanwhile is given back.
-    pub(crate) bound: bool,
+    /// The question had an id, under which it may be asked again.
+    pub(crate) comes_back: bool,
 }
 
-pub(crate) fn salt_of(space: &Space) -> u64 {
+fn salt_of(space: &Space) -> u64 {
     let hash = blake3::hash(space.as_str().as_bytes());
     u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
-pub(crate) fn unreadable(space: &Space, error: &crate::PayloadError) -> EngineError {
+/// Folds a whole ledger, beside everything else: it may be a long one.
+pub(crate) async fn fold_anew(settings: &Settings, space: &Space, delta: Delta) -> Result<Desk, EngineError> {
+    let (rules, salt, name) = (settings.rules.clone(), salt_of(space), space.clone());
+    let fold = move || {
+        let mut desk = Desk::new(salt, rules);
+        desk.fold(delta).map_err(|error| unreadable(&name, &error))?;
+        Ok(desk)
+    };
+    if settings.has_threads {
+        tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?
+    } else {
+        fold()
+    }
+}
+
+fn unreadable(space: &Space, error: &crate::PayloadError) -> EngineError {
     EngineError::Corrupt { place: space.to_string(), details: error.to_string() }
 }
 

@@ -127,6 +127,7 @@ mod tests {
                 }],
                 last_token: Token(13),
             },
+            Event::GivenBack { session: SessionId::parse("s").unwrap(), locks: vec![lock] },
         ]
     }
 

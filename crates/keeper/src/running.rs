@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use lockkeeper_core::command::{Actor, Command, Which};
+use lockkeeper_core::command::Command;
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::planted::{self, Bug};
@@ -22,7 +22,7 @@ use self::recording::BatchIds;
 use crate::beats::Beats;
 use crate::contention::Contention;
 use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
-use crate::keeper::{Failure, Gone, Mail, Read, Reply, salt_of, unreadable};
+use crate::keeper::{Failure, Gone, Mail, Read, Reply, fold_anew};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
@@ -37,6 +37,8 @@ const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 /// How long nobody looks at what becomes due.
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Grants that nobody heard of and that are kept until it is told who left.
+const UNHEARD_MAX: usize = 1024;
 /// Bytes of keys in one batch, far below what an engine takes at once.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
@@ -56,7 +58,9 @@ pub(crate) struct Running {
     settings: Settings,
     replies: HashMap<Ticket, Reply>,
     /// Answers whose cause is not durable yet, in the order of revisions.
-    parked: VecDeque<(u64, Ticket, Answer)>,
+    parked: VecDeque<Told>,
+    /// Grants that were told to somebody who had just left.
+    unheard: VecDeque<Told>,
     beats: Beats,
     durable: watch::Receiver<Durable>,
     durable_revision: u64,
@@ -110,6 +114,7 @@ impl Running {
             settings: settings.clone(),
             replies: HashMap::new(),
             parked: VecDeque::new(),
+            unheard: VecDeque::new(),
             beats: Beats::new(Instant::now()),
             outlets,
             metrics,
@@ -168,7 +173,9 @@ impl Running {
     }
 
     async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone]) {
-        let mut asked = Vec::with_capacity(batch.len());
+        // Before anything is handed to them, or told again to whoever comes back in their place.
+        let mut asked = self.withdrawn(gone);
+        asked.reserve(batch.len());
         let mut reads: Vec<Read> = Vec::new();
         for mail in batch.drain(..) {
             match mail {
@@ -200,11 +207,6 @@ impl Running {
             let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);
             self.sweep_at = if swept { Instant::now() } else { Instant::now() + SWEEP_PAUSE };
         }
-        // After the batch: a question and its withdrawal may have come together.
-        let withdrawn = self.withdrawn(gone);
-        if !withdrawn.is_empty() {
-            confirmed = self.decide(withdrawn).await.is_confirmed();
-        }
         self.tell_beaten(beaten);
         let confirmed = confirmed || planted::is(Bug::NoConfirm);
         let unconfirmed = if confirmed { None } else { self.confirm().await.err() };
@@ -220,20 +222,22 @@ impl Running {
     /// Those who left give up their places in the queue, and what they were granted and have not heard of.
     fn withdrawn(&mut self, gone: &[Gone]) -> Vec<Asked> {
         let mut asked = Vec::new();
-        for Gone { ticket, bound } in gone {
+        for Gone { ticket, comes_back } in gone {
             self.replies.remove(ticket);
             if let Some(waiter) = self.desk.leave(*ticket) {
                 asked.push(Asked { ticket: None, command: Command::Withdraw { waiter } });
             }
-            let unheard = self.parked.iter().position(|(_, parked, _)| parked == ticket).filter(|_| *bound);
-            if let Some((_, _, Answer::Granted { locks, fresh })) = unheard.and_then(|place| self.parked.remove(place))
+            let parked = self.parked.iter().position(|parked| parked.ticket == *ticket);
+            let parked = parked.and_then(|place| self.parked.remove(place)).filter(|parked| parked.alone);
+            let unheard = self.unheard.iter().position(|unheard| unheard.ticket == *ticket);
+            let unheard = unheard.and_then(|place| self.unheard.remove(place));
+            // Another server may just be telling it to somebody who came back for it.
+            let kept = *comes_back && self.ledger.has_other_writers();
+            if let Some(Told { answer: Answer::Granted { locks, fresh }, .. }) = parked.or(unheard).filter(|_| !kept)
+                && let Some(first) = locks[..fresh].first()
             {
-                for lock in &locks[..fresh] {
-                    let (session, agent) = (lock.session.clone(), lock.agent.clone());
-                    let actor = Actor { session, agent, agent_type: None, bound: false };
-                    let command = Command::Release { actor, which: Which::Id(lock.id), token: None, request: None };
-                    asked.push(Asked { ticket: None, command });
-                }
+                let (session, locks) = (first.session.clone(), locks[..fresh].iter().map(|lock| lock.id).collect());
+                asked.push(Asked { ticket: None, command: Command::GiveBack { session, locks } });
             }
         }
         asked
@@ -267,7 +271,7 @@ impl Running {
             let state = self.desk.state();
             let locks = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
             let lost = state.lost_of(&session).map(|(target, _)| target.clone()).collect();
-            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks, lost }, after }]);
+            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks, lost }, after, alone: false }]);
         }
     }
 
@@ -298,11 +302,25 @@ impl Running {
     }
 
     fn tell(&mut self, told: Vec<Told>) {
-        for Told { ticket, answer, after } in told {
-            if after > self.durable_revision {
-                self.parked.push_back((after, ticket, answer));
-            } else if let Some(reply) = self.replies.remove(&ticket) {
-                let _ = reply.send(Ok(answer));
+        for told in told {
+            if told.after > self.durable_revision {
+                self.parked.push_back(told);
+            } else {
+                self.tell_one(told);
+            }
+        }
+    }
+
+    fn tell_one(&mut self, told: Told) {
+        let Told { ticket, answer, after, alone } = told;
+        let Some(reply) = self.replies.remove(&ticket) else { return };
+        if let Err(Ok(answer)) = reply.send(Ok(answer))
+            && alone
+        {
+            // Nobody listens any more; that they left is being told, too.
+            self.unheard.push_back(Told { ticket, answer, after, alone });
+            if self.unheard.len() > UNHEARD_MAX {
+                self.unheard.pop_front();
             }
         }
     }
@@ -321,29 +339,37 @@ impl Running {
 
     /// Tells what has become durable; after a failed sync, that nobody knows.
     fn flush_durable(&mut self) {
-        match &*self.durable.borrow_and_update() {
-            Durable::Up(revision) => self.durable_revision = self.durable_revision.max(*revision),
-            Durable::Failed(error) => {
-                if self.failed.is_none() {
-                    tracing::error!(space = %self.space, %error, "a sync failed; stopping");
-                    self.outlets.stopping.cancel();
-                }
-                self.failed = Some(error.to_string());
-            }
+        let durable = self.durable.borrow_and_update().clone();
+        match durable {
+            Durable::Up(revision) => self.durable_revision = self.durable_revision.max(revision),
+            Durable::Failed(error) => self.stop(&error.to_string()),
         }
-        while let Some((after, _, _)) = self.parked.front() {
-            let told = if *after <= self.durable_revision || self.failed.is_some() && planted::is(Bug::FailedSyncTold) {
-                None
-            } else if let Some(why) = &self.failed {
-                Some(Failure::OutcomeUnknown(why.clone()))
-            } else {
+        while let Some(parked) = self.parked.front() {
+            let durable =
+                parked.after <= self.durable_revision || self.failed.is_some() && planted::is(Bug::FailedSyncTold);
+            if !durable && self.failed.is_none() {
                 break;
-            };
-            let (_, ticket, answer) = self.parked.pop_front().expect("looked at");
-            if let Some(reply) = self.replies.remove(&ticket) {
-                let _ = reply.send(told.map_or(Ok(answer), Err));
+            }
+            let parked = self.parked.pop_front().expect("looked at");
+            match &self.failed {
+                Some(why) if !durable => {
+                    if let Some(reply) = self.replies.remove(&parked.ticket) {
+                        let _ = reply.send(Err(Failure::OutcomeUnknown(why.clone())));
+                    }
+                }
+                Some(_) | None => self.tell_one(parked),
             }
         }
+    }
+
+    /// The engine is not to be trusted any more: the whole service ends, and whoever starts it anew reads what is
+    /// really there.
+    fn stop(&mut self, why: &str) {
+        if self.failed.is_none() {
+            tracing::error!(space = %self.space, why, "the ledger has failed; stopping");
+            self.failed = Some(why.to_owned());
+        }
+        self.outlets.stopping.cancel();
     }
 
     /// Sends the new entries of the history out on the stream.
@@ -406,17 +432,8 @@ async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Res
     if planted::is(Bug::SnapshotShort) {
         delta.records.pop();
     }
-    let (rules, salt, name) = (settings.rules.clone(), salt_of(space), space.clone());
-    let fold = move || {
-        let mut desk = Desk::new(salt, rules);
-        desk.fold(delta).map_err(|error| unreadable(&name, &error))?;
-        Ok((desk.position(), payload::encode_snapshot(desk.state())))
-    };
-    let (position, snapshot) = if settings.has_threads {
-        tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?
-    } else {
-        fold()
-    }?;
+    let desk = fold_anew(settings, space, delta).await?;
+    let (position, snapshot) = (desk.position(), payload::encode_snapshot(desk.state()));
     let position = if planted::is(Bug::SnapshotShort) { end.unwrap_or(position) } else { position };
     let bytes = snapshot.len() as u64;
     ledger.compact(position, snapshot).await?;

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use lockkeeper_core::command::Want;
+use lockkeeper_core::command::{Acquire, Want};
 use lockkeeper_core::key::{Key, Target};
 use lockkeeper_core::lock::{Lock, LockId, Token};
 use lockkeeper_core::mode::Mode;
+use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict};
 use lockkeeper_core::session::SessionId;
 
 use crate::air::BEGIN;
@@ -212,6 +213,30 @@ impl Auditor {
     /// It was told that it holds nothing by it.
     pub(crate) fn refused(&mut self, now: u64, ask: usize) {
         self.asks[ask].refused = Some(now);
+    }
+
+    /// It was told what stands in the way: that must be something, and must really be in the way.
+    pub(crate) fn busy(&mut self, asked: &Acquire, busy: &Busy) {
+        let session = &asked.actor.session;
+        let real = |conflict: &Conflict| {
+            let wants = |mode: Mode, target: &Target| {
+                let meets = |want: &Want| want.target == conflict.wanted && want.mode.conflicts(mode);
+                target.overlaps(&conflict.wanted) && asked.wants.iter().any(meets)
+            };
+            *conflict.with.session() != *session
+                && match &conflict.with {
+                    Blocker::Held(lock) => wants(lock.mode, &lock.target),
+                    Blocker::Waiting { waiter, .. } => {
+                        waiter.asked.wants.iter().any(|theirs| wants(theirs.mode, &theirs.target))
+                    }
+                    Blocker::Room(_) => true,
+                }
+        };
+        // Who waited until the end may find the way free at that very moment.
+        let nothing = busy.conflicts.is_empty() && busy.reason != BusyReason::TimedOut;
+        if nothing || !busy.conflicts.iter().all(real) {
+            self.breaks("refusal", || format!("{session} was refused {:?} because of {busy:?}", asked.wants));
+        }
     }
 
     /// Somebody who may asks for the end of locks: whatever comes back, they may be gone from here on. The number
@@ -489,7 +514,7 @@ impl Auditor {
     fn check_explained(&mut self, sent: u64, now: u64, lock: &Arc<Lock>) {
         if let Some(known) = self.known.get(&lock.token) {
             let gone = known.end_told.filter(|told| *told < sent);
-            let came_back = self.power_lost.iter().any(|lost| gone.is_some_and(|gone| gone <= *lost + SLACK));
+            let came_back = self.power_lost.iter().any(|lost| gone.is_some_and(|gone| lost.abs_diff(gone) <= SLACK));
             if let Some(gone) = gone.filter(|_| self.keeps_everything() && !came_back) {
                 self.breaks("P6", || format!("{lock:?} was released at {gone} and listed at {sent}"));
             }

@@ -171,6 +171,8 @@ impl Client {
         let air = &self.world.air;
         let patience = if self.draw(10) == 0 { self.draw(wait + PATIENCE) } else { wait + PATIENCE };
         let server = self.world.some_server();
+        // Over the local socket, whoever is gone has no use for a grant.
+        let bound = self.draw(2) == 0;
         let sent = self.now();
         if !matches!(command, Command::Acquire(_)) {
             self.audit().note(sent, self.number, server, || format!("sends {command:?}"));
@@ -185,7 +187,7 @@ impl Client {
             if air.chance(air.weather.request_lost) {
                 return Reply::Silence;
             }
-            let reply = self.world.servers[server].ask(command, false).await;
+            let reply = self.world.servers[server].ask(command, bound).await;
             air.way(air.weather.way).await;
             if air.chance(air.weather.answer_lost) { Reply::Silence } else { reply }
         };
@@ -291,6 +293,9 @@ impl Client {
                     let named = format!("{refusal:?}");
                     let word = named.split(['(', ' ']).next().unwrap_or_default().to_owned();
                     self.audit().note(now, self.number, word.as_bytes(), || format!("is refused: {named:.300}"));
+                    if let Refusal::Busy(busy) = &refusal {
+                        self.audit().busy(&acquire, busy);
+                    }
                     self.audit().refused(now, ask);
                     return;
                 }
@@ -379,8 +384,6 @@ impl Client {
             let believed = self.mind().held.get(&lock.id).is_some_and(|(_, until)| now < *until);
             if believed || new.iter().any(|new| new.id == lock.id) {
                 self.believe(sent, lock);
-            } else {
-                self.audit().knows(now, sent, lock);
             }
         }
         let gone = |id: &LockId| !locks.iter().any(|lock| lock.id == *id);

@@ -105,6 +105,7 @@ pub(crate) struct Link {
     /// Not before this moment does anything happen, in true microseconds.
     paused_until: AtomicU64,
     broken: AtomicBool,
+    broken_at: AtomicU64,
     /// The longest way to the ledger, in milliseconds.
     way: u64,
     durable: watch::Sender<Durable>,
@@ -119,6 +120,7 @@ impl Link {
             dead: AtomicBool::new(false),
             paused_until: AtomicU64::new(0),
             broken: AtomicBool::new(false),
+            broken_at: AtomicU64::new(0),
             way,
             durable: watch::Sender::new(Durable::Up(0)),
             moved: watch::Sender::new(0),
@@ -139,6 +141,12 @@ impl Link {
     /// The disk has failed under it, and it must be started anew.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether its process has had the time to notice.
+    pub(crate) fn is_long_broken(&self) -> bool {
+        let noticed = self.broken_at.load(Ordering::Relaxed).max(self.paused_until.load(Ordering::Relaxed)) + 100_000;
+        self.is_broken() && noticed < self.air().now()
     }
 
     fn air(&self) -> &Air {
@@ -219,6 +227,11 @@ impl Link {
         let awaited = batch.awaited;
         match self.clone().append_to_store(expected, proposed, batch).await {
             Append::Appended(appended) if self.on_disk() => {
+                // A quick disk is waited for on the spot, by those who need it.
+                if awaited && self.air().rng().bool() {
+                    self.synced(appended.position.revision);
+                    return Append::Appended(appended);
+                }
                 self.sync_later(appended.position.revision, awaited);
                 Append::Appended(Appended { durable: false, ..appended })
             }
@@ -235,18 +248,23 @@ impl Link {
             }
             if self.air().chance(self.air().weather.sync_fails) {
                 self.broken.store(true, Ordering::Relaxed);
+                self.broken_at.store(self.air().now(), Ordering::Relaxed);
                 let stopped = EngineError::Stopped("the disk failed".to_owned());
                 self.durable.send_replace(Durable::Failed(stopped));
                 return;
             }
-            self.store.synced.fetch_max(revision, Ordering::Relaxed);
-            self.durable.send_if_modified(|durable| match durable {
-                Durable::Up(before) if *before < revision => {
-                    *before = revision;
-                    true
-                }
-                Durable::Up(_) | Durable::Failed(_) => false,
-            });
+            self.synced(revision);
+        });
+    }
+
+    fn synced(&self, revision: u64) {
+        self.store.synced.fetch_max(revision, Ordering::Relaxed);
+        self.durable.send_if_modified(|durable| match durable {
+            Durable::Up(before) if *before < revision => {
+                *before = revision;
+                true
+            }
+            Durable::Up(_) | Durable::Failed(_) => false,
         });
     }
 }
@@ -317,6 +335,10 @@ impl Ledger for Link {
 
     fn bytes_since_snapshot(&self) -> u64 {
         self.store.ledger.bytes_since_snapshot() * 8 * self.air().weather.bytes_factor
+    }
+
+    fn has_other_writers(&self) -> bool {
+        !self.on_disk()
     }
 
     fn strength(&self) -> Strength {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use lockkeeper_core::planted::{Bug, plant};
 use lockkeeper_sim::run;
 
-/// Bugs that the simulation cannot find, and why. Everything else must be found.
+/// Bugs that the simulation cannot find, and why; they are looked for a tenth as long. Everything else must be found.
 const NOT_FOUND: &[(Bug, &str)] =
     &[(Bug::TokensFallBack, "a clock that moves keeps the tokens rising by itself; the desk's own test lets it stand")];
 
@@ -26,7 +26,8 @@ pub(crate) fn hunt(only: Option<&str>, seeds: u64, threads: usize) -> bool {
     for bug in &bugs {
         plant(Some(*bug));
         let name = format!("{bug:?}");
-        match first_finding(seeds, threads) {
+        let known = NOT_FOUND.iter().any(|(known, _)| known == bug);
+        match first_finding(if known { seeds / 10 } else { seeds }, threads) {
             Some((seed, promise)) => {
                 found += 1;
                 println!("{name:<26} seed {seed:<6} {promise:<10} {}", bug.text());

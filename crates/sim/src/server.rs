@@ -26,6 +26,8 @@ struct Run {
     keeper: Keeper,
     link: Arc<Link>,
     died: CancellationToken,
+    /// The process has decided to end.
+    stopping: CancellationToken,
 }
 
 /// What came back from a server.
@@ -64,7 +66,7 @@ impl Server {
         };
         settings.writer = settings.writer.map(|writer| writer << 32 | started);
         let (metrics, stopping) = (Arc::new(Metrics::default()), CancellationToken::new());
-        let opened = Keeper::open(self.store.space().clone(), link.clone(), &settings, metrics, stopping).await;
+        let opened = Keeper::open(self.store.space().clone(), link.clone(), &settings, metrics, stopping.clone()).await;
         let Ok(keeper) = opened else { return false };
         let died = CancellationToken::new();
         let mut runs = self.runs.lock().expect("no holder panics");
@@ -72,7 +74,7 @@ impl Server {
             // Somebody else was faster: there is one process at a time.
             link.die();
         } else {
-            *runs = Some(Run { keeper, link, died });
+            *runs = Some(Run { keeper, link, died, stopping });
         }
         true
     }
@@ -94,6 +96,11 @@ impl Server {
     /// Its disk has failed: it has stopped by itself.
     pub(crate) fn is_broken(&self) -> bool {
         self.run().is_some_and(|run| run.link.is_broken())
+    }
+
+    /// Its disk failed a while ago, and it goes on as if nothing had happened.
+    pub(crate) fn ignores_its_disk(&self) -> bool {
+        self.run().is_some_and(|run| run.link.is_long_broken() && !run.stopping.is_cancelled())
     }
 
     pub(crate) async fn ask(&self, command: Command, bound: bool) -> Reply<Result<Answer, Failure>> {

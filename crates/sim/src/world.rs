@@ -218,6 +218,9 @@ impl World {
             let full = self.air.chance(self.air.weather.full_disk);
             self.store.set_full(full);
             for number in 0..self.servers.len() {
+                if self.servers[number].ignores_its_disk() {
+                    self.auditor().breaks("P16", || "a server goes on though its disk has failed".to_owned());
+                }
                 if self.servers[number].is_broken() {
                     self.kill(number).await;
                     while !self.servers[number].start().await {}

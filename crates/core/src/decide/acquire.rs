@@ -57,7 +57,8 @@ impl Deciding<'_> {
         let waits = self.state.entry(session).is_some_and(|entry| !entry.waiters.is_empty());
         let priority = if waits { 0 } else { acquire.priority };
         let rank = Rank::new(self.now(), priority, next);
-        if !self.state.is_blocked(session, &parts.new, rank) {
+        let refused = planted::is(Bug::RefusesFree) && self.state.counters.locks_made % 9 == 8;
+        if !refused && !self.state.is_blocked(session, &parts.new, rank) {
             return Ok(self.grant(acquire, None, parts));
         }
         if acquire.wait.0 == 0 {

@@ -49,6 +49,17 @@ impl Deciding<'_> {
         Ok(Outcome::Told(Answer::Released { locks }))
     }
 
+    pub(super) fn give_back(&mut self, session: &SessionId, locks: &[LockId]) -> Outcome {
+        let own = |id: &LockId| self.state.lock(*id).filter(|lock| lock.session == *session).cloned();
+        let locks: Vec<Arc<Lock>> = locks.iter().filter_map(own).collect();
+        if !locks.is_empty() {
+            let ids = locks.iter().map(|lock| lock.id).collect();
+            self.record(Event::GivenBack { session: session.clone(), locks: ids });
+            self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
+        }
+        Outcome::Nothing
+    }
+
     pub(super) fn force_release(
         &mut self,
         by: &AgentName,

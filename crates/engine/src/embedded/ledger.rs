@@ -327,6 +327,10 @@ impl Ledger for FileLedger {
         tail.volume - tail.snapshot_volume
     }
 
+    fn has_other_writers(&self) -> bool {
+        false
+    }
+
     fn strength(&self) -> Strength {
         match self.0.durability {
             Durability::Always => Strength::Strict,

@@ -24,8 +24,7 @@ impl Running {
         let mut doubtful: Vec<BatchId> = Vec::new();
         loop {
             if let Some(why) = self.failed.clone() {
-                self.fail(&asked, &failure(&doubtful, Failure::Unavailable(why)));
-                return Decided::Confirmed;
+                return self.give_up(&asked, &doubtful, Failure::Unavailable(why));
             }
             tries += 1;
             self.contention.before_append(tries).await;
@@ -40,19 +39,17 @@ impl Running {
                     }
                     Confirm::Current => {
                         let asked = self.desk.give_up();
-                        self.fail(&asked, &failure(&doubtful, Failure::Full));
-                        return Decided::Confirmed;
+                        return self.give_up(&asked, &doubtful, unseen());
                     }
                     Confirm::Moved(delta) => {
                         asked = self.desk.give_up();
-                        if self.settled_by(delta, &doubtful, &asked) {
-                            return Decided::Confirmed;
+                        if let Some(decided) = self.settled_by(delta, &doubtful, &asked) {
+                            return decided;
                         }
                     }
                     Confirm::Down(error) => {
                         let asked = self.desk.give_up();
-                        self.fail(&asked, &failure(&doubtful, Failure::Unavailable(error.to_string())));
-                        return Decided::Failed;
+                        return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
                     }
                 }
                 continue;
@@ -68,15 +65,14 @@ impl Running {
                 }
                 Append::Moved(delta) => {
                     asked = self.desk.give_up();
-                    if self.settled_by(delta, &doubtful, &asked) {
-                        return Decided::Confirmed;
+                    if let Some(decided) = self.settled_by(delta, &doubtful, &asked) {
+                        return decided;
                     }
                 }
                 Append::Full => {
                     asked = self.desk.give_up();
                     if !doubtful.is_empty() {
-                        self.fail(&asked, &failure(&doubtful, Failure::Full));
-                        return Decided::Failed;
+                        return self.give_up(&asked, &doubtful, Failure::Full);
                     }
                     asked = self.refuse_takers(asked);
                     if asked.is_empty() {
@@ -88,53 +84,61 @@ impl Running {
                     doubtful.push(id);
                     let read = self.ledger.read(self.desk.position()).await;
                     let hopeless = read.is_err() || doubtful.len() == DOUBTS_MAX;
-                    if read.is_ok_and(|delta| self.settled_by(delta, &doubtful, &asked)) {
-                        return Decided::Confirmed;
+                    if let Ok(delta) = read
+                        && let Some(decided) = self.settled_by(delta, &doubtful, &asked)
+                    {
+                        return decided;
                     }
                     if planted::is(Bug::UnknownIsNothing) {
                         self.fail(&asked, &Failure::Unavailable(error.to_string()));
                         return Decided::Failed;
                     }
                     if hopeless {
-                        self.fail(&asked, &Failure::OutcomeUnknown(error.to_string()));
-                        return Decided::Failed;
+                        return self.give_up(&asked, &doubtful, Failure::OutcomeUnknown(error.to_string()));
                     }
                 }
                 Append::Down(error) => {
                     let asked = self.desk.give_up();
                     if matches!(error, EngineError::Stopped(_)) {
-                        self.failed = Some(error.to_string());
+                        self.stop(&error.to_string());
                     }
-                    self.fail(&asked, &failure(&doubtful, Failure::Unavailable(error.to_string())));
-                    return Decided::Failed;
+                    return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
                 }
             }
         }
     }
 
+    /// Tells everybody that it failed. As long as an earlier try may be recorded, only that nobody knows; and if it
+    /// turns up later, it is nobody's here.
+    fn give_up(&mut self, asked: &[Asked], doubtful: &[BatchId], certain: Failure) -> Decided {
+        self.fail(asked, &if doubtful.is_empty() { certain } else { unseen() });
+        self.desk.forget_doubtful();
+        Decided::Failed
+    }
+
     fn settle(&mut self, appended: Appended) {
         let revision = appended.position.revision;
-        if appended.durable {
-            self.durable_revision = revision;
-            self.durable.mark_unchanged();
-        }
-        if *self.moved.borrow() <= revision {
-            // It moved by this very batch: nothing to look at.
-            self.moved.mark_unchanged();
+        let moved = *self.moved.borrow_and_update();
+        if moved > revision {
+            self.moved.mark_changed();
         }
         let told = self.desk.settle(appended);
         self.note_epoch();
+        if appended.durable {
+            self.durable_revision = self.durable_revision.max(revision);
+            // Earlier ones may have become durable with it.
+            self.flush_durable();
+        }
         self.tell(told);
     }
 
-    /// Folds what others wrote. `true`: a doubtful try was among it, or may have been, and everybody has an answer.
-    fn settled_by(&mut self, delta: Delta, doubtful: &[BatchId], asked: &[Asked]) -> bool {
-        let Some(folded) = self.fold(delta) else { return false };
+    /// Folds what others wrote. If a doubtful try was among it, or may have been, everybody has an answer.
+    fn settled_by(&mut self, delta: Delta, doubtful: &[BatchId], asked: &[Asked]) -> Option<Decided> {
+        let folded = self.fold(delta)?;
         if folded.unseen.iter().any(|id| doubtful.contains(id)) {
-            self.fail(asked, &failure(doubtful, Failure::Full));
-            return true;
+            return Some(self.give_up(asked, doubtful, unseen()));
         }
-        folded.found.iter().any(|id| doubtful.contains(id))
+        folded.found.iter().any(|id| doubtful.contains(id)).then_some(Decided::Confirmed)
     }
 
     /// Writes down what went with a lost past, so that its holders are told.
@@ -150,6 +154,7 @@ impl Running {
             if let Decided::Failed = self.decide(vec![Asked { ticket: None, command }]).await {
                 // Whoever was mourned already is passed over the next time.
                 let later = self.mourned.get_or_insert(Rewritten { last_token: lost.last_token, known: Vec::new() });
+                later.last_token = later.last_token.max(lost.last_token);
                 later.known.extend(lost.known);
                 return;
             }
@@ -164,6 +169,7 @@ impl Running {
             | Command::CloseSession { .. }
             | Command::CloseRoom { .. }
             | Command::Withdraw { .. }
+            | Command::GiveBack { .. }
             | Command::Mourn { .. }
             | Command::Sweep => true,
             Command::Acquire(_)
@@ -190,8 +196,7 @@ impl Running {
             Ok(folded) => folded,
             Err(error) => {
                 // The state may be half folded: nothing may be told from it any more.
-                self.failed = Some(error.to_string());
-                tracing::error!(space = %self.space, %error, "the ledger can't be read; stopping");
+                self.stop(&error.to_string());
                 return None;
             }
         };
@@ -202,9 +207,7 @@ impl Running {
             self.rewrites += 1;
             self.published = 0;
             self.durable_revision = position.revision;
-            for (_, ticket, _) in std::mem::take(&mut self.parked) {
-                folded.unplaced.push(ticket);
-            }
+            folded.unplaced.extend(std::mem::take(&mut self.parked).into_iter().map(|parked| parked.ticket));
             let mourned = self.mourned.get_or_insert(Rewritten { last_token, known: Vec::new() });
             mourned.last_token = mourned.last_token.max(last_token);
             mourned.known.extend(rewritten.known);
@@ -240,11 +243,6 @@ impl Decided {
     pub(super) fn is_confirmed(self) -> bool {
         self != Decided::Failed
     }
-}
-
-/// What to tell of a batch that failed: as long as an earlier try may be recorded, only that nobody knows.
-fn failure(doubtful: &[BatchId], certain: Failure) -> Failure {
-    if doubtful.is_empty() { certain } else { unseen() }
 }
 
 fn unseen() -> Failure {

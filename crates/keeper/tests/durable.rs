@@ -1,0 +1,135 @@
+//! Answers wait for the disk, and no longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockkeeper_core::command::{Acquire, Actor, Command, Want};
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::mode::Mode;
+use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::session::{AgentName, Intention, SessionId};
+use lockkeeper_core::space::Space;
+use lockkeeper_core::span::Span;
+use lockkeeper_core::time::{Millis, Stamp};
+use lockkeeper_engine::{
+    Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory, Position,
+    Strength,
+};
+use lockkeeper_keeper::settings::Settings;
+use lockkeeper_keeper::{Failure, Keeper};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// A ledger that is durable on the spot from its second batch on, and never says so otherwise; and that stops when it is
+/// told to.
+#[derive(Debug)]
+struct Disk {
+    memory: Arc<dyn Ledger>,
+    durable: watch::Sender<Durable>,
+    appended: AtomicU64,
+    stops_at: u64,
+}
+
+impl Ledger for Disk {
+    fn now(&self) -> Stamp {
+        self.memory.now()
+    }
+
+    fn read(&self, after: Position) -> BoxFuture<'_, Result<Delta, EngineError>> {
+        self.memory.read(after)
+    }
+
+    fn append(&self, expected: Position, proposed: Stamp, batch: Batch) -> BoxFuture<'_, Append> {
+        Box::pin(async move {
+            let count = self.appended.fetch_add(1, Ordering::SeqCst) + 1;
+            if count >= self.stops_at {
+                return Append::Down(EngineError::Stopped("the disk failed".to_owned()));
+            }
+            match self.memory.append(expected, proposed, batch).await {
+                Append::Appended(appended) => Append::Appended(Appended { durable: count > 1, ..appended }),
+                other => other,
+            }
+        })
+    }
+
+    fn confirm(&self, expected: Position) -> BoxFuture<'_, Confirm> {
+        self.memory.confirm(expected)
+    }
+
+    fn compact(&self, at: Position, snapshot: Vec<u8>) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.memory.compact(at, snapshot)
+    }
+
+    fn durable(&self) -> watch::Receiver<Durable> {
+        self.durable.subscribe()
+    }
+
+    fn moved(&self) -> watch::Receiver<u64> {
+        self.memory.moved()
+    }
+
+    fn bytes_since_snapshot(&self) -> u64 {
+        0
+    }
+
+    fn strength(&self) -> Strength {
+        Strength::Strict
+    }
+}
+
+async fn keeper(stops_at: u64) -> (Keeper, CancellationToken) {
+    let space = Space::parse("s").unwrap();
+    let memory = Memory::new().open(&space).await.unwrap();
+    let (durable, appended) = (watch::Sender::new(Durable::Up(0)), AtomicU64::new(0));
+    let disk = Arc::new(Disk { memory, durable, appended, stops_at });
+    let stopping = CancellationToken::new();
+    let keeper = Keeper::open(space, disk, &Settings::default(), Arc::default(), stopping.clone()).await.unwrap();
+    (keeper, stopping)
+}
+
+fn acquire(name: &str) -> Command {
+    let (session, agent) = (SessionId::parse(name).unwrap(), AgentName::parse(name).unwrap());
+    let target = Target::new(Key::parse(name).unwrap(), Span::WHOLE).unwrap();
+    Command::Acquire(Acquire {
+        actor: Actor { session, agent, agent_type: None, bound: false },
+        wants: vec![Want { target, mode: Mode::Exclusive }],
+        intention: Intention::default(),
+        ttl: Millis::from_secs(3600),
+        wait: Millis(0),
+        priority: 5,
+        feature: None,
+        request: None,
+    })
+}
+
+#[tokio::test]
+async fn what_becomes_durable_with_a_later_batch_is_told_with_it() {
+    let (keeper, _) = keeper(u64::MAX).await;
+    let first = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.ask(acquire("a")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!first.is_finished(), "not durable yet");
+    assert!(matches!(keeper.ask(acquire("b")).await, Ok(Answer::Granted { .. })));
+    let first = tokio::time::timeout(Duration::from_millis(300), first).await.expect("told with the second");
+    assert!(matches!(first.unwrap(), Ok(Answer::Granted { .. })));
+}
+
+#[tokio::test]
+async fn a_ledger_that_stops_ends_the_service_whoever_notices_first_and_nothing_is_listed_from_it() {
+    let (keeper, stopping) = keeper(2).await;
+    let first = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.ask(acquire("a")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(matches!(keeper.ask(acquire("b")).await, Err(Failure::Unavailable(_))));
+    assert!(stopping.is_cancelled());
+    let (asked, listed) = tokio::join!(keeper.ask(acquire("c")), keeper.read(|state, _| state.lock_count()));
+    assert!(matches!(asked, Err(Failure::Unavailable(_))));
+    assert!(matches!(listed, Err(Failure::Unavailable(_))), "{listed:?}");
+    let first = tokio::time::timeout(Duration::from_secs(2), first).await.expect("told").unwrap();
+    assert!(matches!(first, Err(Failure::OutcomeUnknown(_))), "{first:?}");
+}

@@ -93,7 +93,11 @@ impl Keeper {
         };
         let outlets = Outlets { entries, epoch, stopping: handle.stopping.clone() };
         let running = Running::new(space, ledger, desk, settings, metrics, outlets);
-        tokio::spawn(running.run(mails, withdrawn));
+        let ends = EndsWithPanic(handle.stopping.clone());
+        tokio::spawn(async move {
+            let _ends = ends;
+            running.run(mails, withdrawn).await;
+        });
         Ok(Keeper(Arc::new(handle)))
     }
 
@@ -184,6 +188,17 @@ impl Keeper {
 
     fn ticket(&self) -> Ticket {
         Ticket(self.0.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A loop that fails an assertion serves nobody any more: the service ends, and is started anew.
+struct EndsWithPanic(CancellationToken);
+
+impl Drop for EndsWithPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
     }
 }
 

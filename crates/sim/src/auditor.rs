@@ -5,13 +5,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use lockkeeper_core::command::{Acquire, Want};
-use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::key::Target;
 use lockkeeper_core::lock::{Lock, LockId, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict};
 use lockkeeper_core::session::SessionId;
 
 use crate::air::BEGIN;
+use crate::ends::{EndAsked, Ends};
 use crate::weather::Kind;
 
 /// How much longer than promised something may take: ways, pauses of servers, and a sweep that was put off.
@@ -56,41 +57,6 @@ struct Known {
     end_told: Option<u64>,
     /// The holder believes that it holds it until then.
     believed_until: u64,
-}
-
-/// Somebody who may asked for the end of locks, and when that can have taken effect.
-#[derive(Clone, Debug)]
-struct EndAsked {
-    ends: Ends,
-    from: u64,
-    until: u64,
-}
-
-/// Whose end is asked for.
-#[derive(Clone, Debug)]
-pub(crate) enum Ends {
-    Lock(LockId),
-    /// Everything of a session.
-    Session(SessionId),
-    /// The locks of a session on a key, or of everybody.
-    Key(Option<SessionId>, Key),
-    /// Own shared locks that an exclusive one takes the place of.
-    Shared(SessionId, Target),
-}
-
-impl Ends {
-    fn ends(&self, lock: &Lock) -> bool {
-        match self {
-            Ends::Lock(id) => lock.id == *id,
-            Ends::Session(session) => lock.session == *session,
-            Ends::Key(session, key) => {
-                session.as_ref().is_none_or(|session| lock.session == *session) && lock.target.key == *key
-            }
-            Ends::Shared(session, target) => {
-                lock.session == *session && lock.target == *target && lock.mode == Mode::Shared
-            }
-        }
-    }
 }
 
 /// One acquisition, as its client sees it.

@@ -13,7 +13,8 @@ use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
 
-use crate::auditor::{Auditor, Ends};
+use crate::auditor::Auditor;
+use crate::ends::Ends;
 use crate::server::Reply;
 use crate::wishes::{actor, asked, drawn_target, look_at, session, shown};
 use crate::world::World;

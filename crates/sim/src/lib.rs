@@ -8,6 +8,7 @@ mod air;
 mod auditor;
 mod client;
 mod crowd;
+mod ends;
 mod link;
 mod server;
 mod weather;

@@ -432,8 +432,8 @@ async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Res
     if planted::is(Bug::SnapshotShort) {
         delta.records.pop();
     }
-    let desk = fold_anew(settings, space, delta).await?;
-    let (position, snapshot) = (desk.position(), payload::encode_snapshot(desk.state()));
+    let encode = |desk: Desk| (desk.position(), payload::encode_snapshot(desk.state()));
+    let (position, snapshot) = fold_anew(settings, space, delta, encode).await?;
     let position = if planted::is(Bug::SnapshotShort) { end.unwrap_or(position) } else { position };
     let bytes = snapshot.len() as u64;
     ledger.compact(position, snapshot).await?;

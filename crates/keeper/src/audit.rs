@@ -1,16 +1,18 @@
 //! The audit log: one JSON object a line for each request and refusal. A file, not a fold.
 //!
-//! Written by a thread of its own, so that a slow disk holds up nobody. What can't be written is counted.
+//! Gathered for a moment and written beside everything else, so that a slow disk holds up nobody. What can't be written is
+//! counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lockkeeper_core::text::one_line;
 use serde::{Deserialize, Serialize, Serializer};
+use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
 
@@ -100,61 +102,54 @@ impl Serialize for Harmless<'_> {
 #[derive(Clone, Debug)]
 pub struct Audit {
     open: Option<Arc<Open>>,
-    path: PathBuf,
     metrics: Arc<Metrics>,
 }
 
-/// Ends the thread that writes when the last one who could write is gone.
 #[derive(Debug)]
-struct Open(Arc<Queue>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.pending().closing = true;
-        self.0.wake.notify_one();
-    }
-}
-
-/// Between those who ask and the thread that writes: lines as bytes, so that no memory changes hands.
-#[derive(Debug, Default)]
-struct Queue {
+struct Open {
     pending: Mutex<Pending>,
-    wake: Condvar,
+    /// Told of the first line that is pending.
+    filled: Notify,
+    file: Mutex<File>,
+    path: PathBuf,
 }
 
+/// Lines that are not written yet, as bytes.
 #[derive(Debug, Default)]
 struct Pending {
     bytes: Vec<u8>,
     lines: u64,
-    closing: bool,
-}
-
-impl Queue {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().expect("no holder panics")
-    }
 }
 
 impl Audit {
-    /// Appends to `audit.jsonl` in a directory.
+    /// Appends to `audit.jsonl` in a directory. Needs a tokio runtime, on which lines are gathered.
     pub fn open(directory: &Path, metrics: Arc<Metrics>) -> std::io::Result<Audit> {
         let path = directory.join("audit.jsonl");
-        let file = open_file(&path)?;
-        let queue = Arc::new(Queue::default());
-        let writer = Writer { file, path: path.clone(), metrics: metrics.clone(), queue: queue.clone() };
-        std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
-        Ok(Audit { open: Some(Arc::new(Open(queue))), path, metrics })
+        let file = Mutex::new(open_file(&path)?);
+        let open = Arc::new(Open { pending: Mutex::default(), filled: Notify::new(), file, path });
+        let audit = Audit { open: Some(open.clone()), metrics };
+        let gathering = audit.clone();
+        tokio::spawn(async move {
+            loop {
+                open.filled.notified().await;
+                // Nobody is woken for the disk before the answers are on their way.
+                tokio::time::sleep(GATHERED).await;
+                let writing = gathering.clone();
+                let _ = tokio::task::spawn_blocking(move || writing.flush()).await;
+            }
+        });
+        Ok(audit)
     }
 
     /// Keeps nothing.
     pub fn none(metrics: Arc<Metrics>) -> Audit {
-        Audit { open: None, path: PathBuf::new(), metrics }
+        Audit { open: None, metrics }
     }
 
     /// Has a line written soon. Waits for no disk.
     pub fn write(&self, noted: &Noted<'_>) {
         let Some(open) = &self.open else { return };
-        let mut pending = open.0.pending();
+        let mut pending = open.pending();
         if pending.bytes.len() >= QUEUE_BYTES_MAX {
             drop(pending);
             self.metrics.audit_dropped();
@@ -163,20 +158,31 @@ impl Audit {
         serde_json::to_writer(&mut pending.bytes, noted).expect("writing to memory");
         pending.bytes.push(b'\n');
         pending.lines += 1;
-        // The thread is woken by the first line, and gathers the others by itself.
         if pending.lines == 1 {
             drop(pending);
-            open.0.wake.notify_one();
+            open.filled.notify_one();
+        }
+    }
+
+    /// Writes what is pending. Waits for the disk: not for an async task.
+    pub fn flush(&self) {
+        let Some(open) = &self.open else { return };
+        // Taken before the lines are, so that they are written in their order.
+        let mut file = open.file.lock().expect("no holder panics");
+        let room = Pending { bytes: Vec::with_capacity(BUFFER_BYTES), lines: 0 };
+        let Pending { bytes, lines } = std::mem::replace(&mut *open.pending(), room);
+        if let Err(error) = open.rotate_if_large(&mut file).and_then(|()| file.write_all(&bytes)) {
+            tracing::warn!(%error, lines, "audit lines could not be written");
+            (0..lines).for_each(|_| self.metrics.audit_dropped());
         }
     }
 
     /// The last lines that `keep` wants, newest first. Reads files: not for an async task.
     pub fn last(&self, most: usize, keep: impl Fn(&Line) -> bool) -> std::io::Result<Vec<Line>> {
         let mut found = Vec::new();
-        if self.open.is_none() {
-            return Ok(found);
-        }
-        for path in [self.path.clone(), rotated(&self.path)] {
+        let Some(open) = &self.open else { return Ok(found) };
+        self.flush();
+        for path in [open.path.clone(), rotated(&open.path)] {
             let mut lines: Vec<Line> = match File::open(&path) {
                 Ok(file) => end_of(file)?,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -218,50 +224,15 @@ fn end_of(mut file: File) -> std::io::Result<Vec<Line>> {
     Ok(lines)
 }
 
-struct Writer {
-    file: File,
-    path: PathBuf,
-    metrics: Arc<Metrics>,
-    queue: Arc<Queue>,
-}
-
-impl Writer {
-    fn run(mut self) {
-        let mut bytes = Vec::new();
-        loop {
-            let waited =
-                self.queue.wake.wait_while(self.queue.pending(), |pending| pending.lines == 0 && !pending.closing);
-            let closing = waited.expect("no holder panics").closing;
-            if !closing {
-                // Lines are written together, and soon: whoever looks sees what just happened.
-                std::thread::sleep(GATHERED);
-            }
-            let lines = {
-                let mut pending = self.queue.pending();
-                std::mem::swap(&mut pending.bytes, &mut bytes);
-                std::mem::take(&mut pending.lines)
-            };
-            self.write(&bytes, lines);
-            bytes.clear();
-            bytes.shrink_to(BUFFER_BYTES);
-            if closing {
-                return;
-            }
-        }
+impl Open {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().expect("no holder panics")
     }
 
-    fn write(&mut self, bytes: &[u8], lines: u64) {
-        let written = self.rotate_if_large().and_then(|()| self.file.write_all(bytes));
-        if let Err(error) = written {
-            tracing::warn!(%error, lines, "audit lines could not be written");
-            (0..lines).for_each(|_| self.metrics.audit_dropped());
-        }
-    }
-
-    fn rotate_if_large(&mut self) -> std::io::Result<()> {
-        if self.file.metadata()?.len() >= FILE_BYTES_MAX {
+    fn rotate_if_large(&self, file: &mut File) -> std::io::Result<()> {
+        if file.metadata()?.len() >= FILE_BYTES_MAX {
             std::fs::rename(&self.path, rotated(&self.path))?;
-            self.file = open_file(&self.path)?;
+            *file = open_file(&self.path)?;
         }
         Ok(())
     }
@@ -307,8 +278,8 @@ mod tests {
         assert!(!read.key.unwrap().contains('\x1b'));
     }
 
-    #[test]
-    fn lines_are_in_the_file_soon_and_all_of_them_at_the_end() {
+    #[tokio::test]
+    async fn lines_are_in_the_file_soon_and_whoever_reads_finds_the_last_ones() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::open(folder.path(), Arc::default()).unwrap();
         let noted = Noted {
@@ -327,12 +298,14 @@ mod tests {
         };
         (0..5000).for_each(|_| audit.write(&noted));
         let path = folder.path().join("audit.jsonl");
-        let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
-        drop(audit);
-        let give_up = std::time::Instant::now() + Duration::from_secs(20);
-        while lines() < 5000 {
-            assert!(std::time::Instant::now() < give_up, "{} lines", lines());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let written = async {
+            while std::fs::read_to_string(&path).unwrap().lines().count() < 5000 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), written).await.expect("all lines");
+        audit.write(&Noted { action: "locks/renew", ..noted });
+        let last = audit.last(1, |_| true).unwrap();
+        assert_eq!(last[0].action, "locks/renew");
     }
 }

@@ -180,9 +180,10 @@ impl Service {
         &self.stopping
     }
 
-    /// Lets every ledger finish what it has begun.
+    /// Lets every ledger and the audit log finish what they have begun.
     pub fn close(&self) {
         self.spaces.close();
+        self.audit.flush();
     }
 
     /// Answers one request that is no stream.

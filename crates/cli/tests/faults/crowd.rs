@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::addr::SocketAddrArg;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::{Value, json};
 
@@ -35,28 +36,22 @@ fn address(service: &Service) -> String {
 }
 
 /// Connections that nobody waits for: as many as the system takes.
+fn crowd(count: usize, family: AddressFamily, address: &impl SocketAddrArg) -> Vec<OwnedFd> {
+    let one = |_| {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None).expect("a socket");
+        let _ = connect(&socket, address);
+        socket
+    };
+    (0..count).map(one).collect()
+}
+
 fn crowd_on_socket(path: &Path, count: usize) -> Vec<OwnedFd> {
-    let address = SocketAddrUnix::new(path).expect("an address");
-    (0..count)
-        .map(|_| {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket");
-            let _ = connect(&socket, &address);
-            socket
-        })
-        .collect()
+    crowd(count, AddressFamily::UNIX, &SocketAddrUnix::new(path).expect("an address"))
 }
 
 fn crowd_on_http(address: &str) -> Vec<OwnedFd> {
-    let address: std::net::SocketAddr = address.parse().expect("an address");
-    (0..CROWD)
-        .map(|_| {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("a socket");
-            let _ = connect(&socket, &address);
-            socket
-        })
-        .collect()
+    crowd(CROWD, AddressFamily::INET, &address.parse::<std::net::SocketAddr>().expect("an address"))
 }
 
 /// A question over HTTP on a new connection: the first line of the answer, or why there is none.
@@ -103,6 +98,13 @@ fn many_descriptors() {
 #[test]
 fn a_crowd_of_idle_connections_keeps_nobody_from_beating_and_newcomers_are_told() {
     many_descriptors();
+    // A service for each: of a crowd on TCP, the system brings late comers for seconds after it has gone.
+    beats_while(|house, _, http| meets_a_crowd_on_http(house, http));
+    beats_while(meets_a_crowd_on_the_socket);
+}
+
+/// Somebody who is connected already beats while others come in a crowd.
+fn beats_while(meets: impl FnOnce(&House, &Service, &str) + std::panic::UnwindSafe) {
     let house = House::new();
     let service = few_descriptors(&house);
     let http = address(&service);
@@ -112,10 +114,7 @@ fn a_crowd_of_idle_connections_keeps_nobody_from_beating_and_newcomers_are_told(
     let longest = std::thread::scope(|scope| {
         let beating = scope.spawn(|| beat_on(connected, &over));
         // Whatever fails, the one that beats has to end.
-        let met = std::panic::catch_unwind(|| {
-            meets_a_crowd_on_http(&house, &http);
-            meets_a_crowd_on_the_socket(&house, &service, &http);
-        });
+        let met = std::panic::catch_unwind(|| meets(&house, &service, &http));
         over.store(true, Ordering::SeqCst);
         let longest = beating.join();
         met.and(longest).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -142,7 +141,8 @@ fn meets_a_crowd_on_the_socket(house: &House, service: &Service, http: &str) {
     let crowd = crowd_on_socket(service.socket(), CROWD);
     std::thread::sleep(Duration::from_millis(1500));
     is_told(house);
-    wait_for("HTTP, which has places of its own", || ask_http(http).ok().filter(|line| line.contains(" 200 ")));
+    let answer = ask_http(http);
+    assert!(answer.as_ref().is_ok_and(|line| line.contains(" 200 ")), "HTTP has places of its own: {answer:?}");
     drop(crowd);
     wait_for("the socket", || (house.say("b", &["lock", "list"]).code == 0).then_some(()));
 }

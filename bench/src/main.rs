@@ -4,9 +4,10 @@
 
 mod bare;
 mod disk;
+mod echo;
 mod etcd;
 // The load of `lockkeeper bench`: all contenders are driven alike.
-#[allow(dead_code)]
+#[expect(dead_code, reason = "`once` is for the product's own bench")]
 #[path = "../../crates/cli/src/bench/flood.rs"]
 mod flood;
 #[path = "../../crates/cli/src/bench/percentiles.rs"]
@@ -76,6 +77,14 @@ enum Contender {
         #[command(flatten)]
         load: Load,
     },
+    /// A service that answers every line with the same one; runs until it is ended.
+    EchoServe { path: PathBuf },
+    EchoPairs {
+        /// The socket's path.
+        place: String,
+        #[command(flatten)]
+        load: Load,
+    },
     /// fdatasync of a written page in a file that was there before.
     Fsync {
         folder: PathBuf,
@@ -123,6 +132,8 @@ fn main() -> anyhow::Result<()> {
         Contender::EtcdPairs { place, load } => etcd::pairs(&place, load)?,
         Contender::BareServe => return bare::serve(),
         Contender::BarePairs { place, load } => bare::pairs(&place, load)?,
+        Contender::EchoServe { path } => return echo::serve(&path),
+        Contender::EchoPairs { place, load } => echo::pairs(&place, load)?,
         Contender::Fsync { folder, load } => disk::fsync(&folder, load)?,
         Contender::Process { runs, command } => process::starts(&command, runs)?,
     };

@@ -21,23 +21,38 @@ pub(crate) struct ConflictIndex {
 
 #[derive(Clone, Debug, Default)]
 struct ByKind {
-    paths: BTreeMap<Arc<str>, SpanTree>,
-    logical: BTreeMap<Arc<str>, SpanTree>,
+    paths: Side,
+    logical: Side,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Side {
+    trees: BTreeMap<Arc<str>, SpanTree>,
+    /// How many of the keys cover others; mostly none, and then nobody looks for them.
+    covering: usize,
 }
 
 type Visit<'a> = &'a mut dyn FnMut(Span, u64) -> ControlFlow<()>;
 
 impl ConflictIndex {
     pub(crate) fn insert(&mut self, target: &Target, mode: Mode, id: u64) {
-        self.side_mut(mode, &target.key).entry(target.key.shared_text()).or_default().insert(target.span, id);
+        let side = self.side_mut(mode, &target.key);
+        match side.trees.get_mut(target.key.as_str()) {
+            Some(tree) => tree.insert(target.span, id),
+            None => {
+                side.trees.entry(target.key.shared_text()).or_default().insert(target.span, id);
+                side.covering += usize::from(target.key.cover() != Cover::One);
+            }
+        }
     }
 
     pub(crate) fn remove(&mut self, target: &Target, mode: Mode, id: u64) {
         let side = self.side_mut(mode, &target.key);
-        let tree = side.get_mut(target.key.as_str()).expect("what is removed was inserted");
+        let tree = side.trees.get_mut(target.key.as_str()).expect("what is removed was inserted");
         assert!(tree.remove(target.span, id), "what is removed was inserted");
         if tree.is_empty() {
-            side.remove(target.key.as_str());
+            side.trees.remove(target.key.as_str());
+            side.covering -= usize::from(target.key.cover() != Cover::One);
         }
     }
 
@@ -59,11 +74,11 @@ impl ConflictIndex {
 
     /// Every id, in the order of keys and then of first lines.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = u64> {
-        let paths = merge(&self.exclusive.paths, &self.shared.paths);
-        paths.chain(merge(&self.exclusive.logical, &self.shared.logical))
+        let paths = merge(&self.exclusive.paths.trees, &self.shared.paths.trees);
+        paths.chain(merge(&self.exclusive.logical.trees, &self.shared.logical.trees))
     }
 
-    fn side_mut(&mut self, mode: Mode, key: &Key) -> &mut BTreeMap<Arc<str>, SpanTree> {
+    fn side_mut(&mut self, mode: Mode, key: &Key) -> &mut Side {
         let by_kind = match mode {
             Mode::Exclusive => &mut self.exclusive,
             Mode::Shared => &mut self.shared,
@@ -76,7 +91,7 @@ impl ConflictIndex {
 }
 
 impl ByKind {
-    fn side(&self, key: &Key) -> &BTreeMap<Arc<str>, SpanTree> {
+    fn side(&self, key: &Key) -> &Side {
         match key.kind() {
             KeyKind::Path => &self.paths,
             KeyKind::Logical => &self.logical,
@@ -117,25 +132,24 @@ fn merge<'a>(
 }
 
 /// Looks at the key itself, at the keys that cover it, and at those that it covers.
-fn overlapping(side: &BTreeMap<Arc<str>, SpanTree>, target: &Target, visit: Visit<'_>) -> ControlFlow<()> {
-    if side.is_empty() {
-        return ControlFlow::Continue(());
-    }
+fn overlapping(side: &Side, target: &Target, visit: Visit<'_>) -> ControlFlow<()> {
     let key = &target.key;
-    let mut look = |text: &str| match side.get(text) {
+    let mut look = |text: &str| match side.trees.get(text) {
         Some(tree) => tree.overlapping(target.span, &mut |span, id| visit(span, id)),
         None => ControlFlow::Continue(()),
     };
     if key.cover() == Cover::One {
         look(key.as_str())?;
     }
-    for covering in covering(key) {
-        look(&covering)?;
+    if side.covering > 0 {
+        for covering in covering(key) {
+            look(&covering)?;
+        }
     }
     match key.cover() {
         Cover::One => ControlFlow::Continue(()),
         Cover::Children | Cover::Tree if planted::is(Bug::TreeOverlooked) => ControlFlow::Continue(()),
-        Cover::Children | Cover::Tree => below(side, target, visit),
+        Cover::Children | Cover::Tree => below(&side.trees, target, visit),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is locked: a path in the repository, or a logical key with a prefix. Normalised by letters alone.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -209,7 +210,7 @@ fn parse_logical(text: &str, prefix: &str) -> Result<Key, InvalidKey> {
     if rest.is_empty() {
         return Err(invalid("a key needs something after its prefix"));
     }
-    if text.chars().any(is_unprintable) {
+    if has_unprintable(text) {
         return Err(invalid("a key has no control or invisible characters"));
     }
     if rest.trim() != rest {
@@ -222,13 +223,19 @@ fn parse_logical(text: &str, prefix: &str) -> Result<Key, InvalidKey> {
     Ok(Key::from_canonical(text.into()))
 }
 
+fn has_unprintable(text: &str) -> bool {
+    // Most texts are plain, and that is seen quickly.
+    let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    !text.bytes().all(plain) && text.chars().any(is_unprintable)
+}
+
 /// Why these letters are no path, before and after they were put in order.
 fn path_fault(text: &str) -> Option<&'static str> {
     if text.is_empty() {
         Some("a path is not empty")
     } else if text.len() > KEY_BYTES_MAX {
         Some("a path has at most 1024 bytes")
-    } else if text.chars().any(is_unprintable) {
+    } else if has_unprintable(text) {
         Some("a path has no control or invisible characters")
     } else if text.trim() != text {
         Some("a path has no white space at its ends")
@@ -239,35 +246,44 @@ fn path_fault(text: &str) -> Option<&'static str> {
     }
 }
 
+/// One slash between two segments, nothing that only points around, one spelling of each letter.
+fn put_in_order(text: &str) -> Result<String, &'static str> {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in text.split(['/', '\\']) {
+        match segment {
+            "" | "." => {}
+            ".." if segments.pop().is_none() => return Err("the path leads out of the repository"),
+            ".." => {}
+            _ => segments.push(segment),
+        }
+    }
+    if segments.is_empty() {
+        return Err("the path names the repository itself; lock ** for all of it");
+    }
+    let joined = segments.join("/");
+    Ok(if is_nfc(&joined) { joined } else { joined.nfc().collect() })
+}
+
 fn parse_path(text: &str) -> Result<Key, InvalidKey> {
     let invalid = |why| InvalidKey::Path { text: text.to_owned(), why };
     if let Some(why) = path_fault(text) {
         return Err(invalid(why));
     }
-    let mut segments: Vec<&str> = Vec::new();
-    for segment in text.split(['/', '\\']) {
-        match segment {
-            "" | "." => {}
-            ".." if segments.pop().is_none() => return Err(invalid("the path leads out of the repository")),
-            ".." => {}
-            _ => segments.push(segment),
-        }
+    let in_order =
+        text.is_ascii() && !text.contains('\\') && text.split('/').all(|segment| !matches!(segment, "" | "." | ".."));
+    let ordered = if in_order { Cow::Borrowed(text) } else { Cow::Owned(put_in_order(text).map_err(invalid)?) };
+    // What only now stands at an end (`a /x/..`), or grew, is judged too: a key is its own spelling.
+    if let Cow::Owned(ordered) = &ordered
+        && let Some(why) = path_fault(ordered)
+    {
+        return Err(invalid(why));
     }
-    let Some((last, folders)) = segments.split_last() else {
-        return Err(invalid("the path names the repository itself; lock ** for all of it"));
-    };
-    let starred = |segment: &str| segment.contains('*');
-    if folders.iter().any(|segment| starred(segment)) || (starred(last) && !matches!(*last, "*" | "**")) {
+    let (folders, last) = ordered.rsplit_once('/').unwrap_or(("", &ordered));
+    if folders.contains('*') || (last.contains('*') && !matches!(last, "*" | "**")) {
         return Err(invalid("a star stands alone at the end: src/* for one level, src/** for everything below"));
     }
-    if segments[0].eq_ignore_ascii_case(".git") {
+    if ordered.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case(".git")) {
         return Err(InvalidKey::GitDirectory);
-    }
-    let joined = segments.join("/");
-    let ordered = if is_nfc(&joined) { joined } else { joined.nfc().collect() };
-    // What only now stands at an end (`a /x/..`), or grew, is judged too: a key is its own spelling.
-    if let Some(why) = path_fault(&ordered) {
-        return Err(invalid(why));
     }
     // A colon may only now have come to stand before the first slash (`x/../foo:bar`).
     if let Some(prefix) = prefix_of(&ordered) {

@@ -1,5 +1,7 @@
 //! Text from strangers, made harmless before it is stored or shown.
 
+use std::borrow::Cow;
+
 /// Whether a character may steer a terminal or hide what a text says: controls, bidi and zero-width marks.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
@@ -9,7 +11,11 @@ pub fn is_unprintable(c: char) -> bool {
 }
 
 /// One line of printable text: every run of white space and unprintable characters becomes one space.
-pub fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    if text.bytes().all(plain) && text.trim() == text && !text.contains("  ") {
+        return Cow::Borrowed(text);
+    }
     let mut line = String::with_capacity(text.len());
     for word in text.split(|c: char| c.is_whitespace() || is_unprintable(c)).filter(|word| !word.is_empty()) {
         if !line.is_empty() {
@@ -17,7 +23,7 @@ pub fn one_line(text: &str) -> String {
         }
         line.push_str(word);
     }
-    line
+    Cow::Owned(line)
 }
 
 #[cfg(test)]
@@ -29,5 +35,6 @@ mod tests {
         assert_eq!(one_line("\x1b[31mred\x1b[0m\n\tnext\u{202e}evil"), "[31mred [0m next evil");
         assert_eq!(one_line("  plain  text "), "plain text");
         assert_eq!(one_line("\u{0}\u{7f}"), "");
+        assert!(matches!(one_line("plain text"), Cow::Borrowed("plain text")));
     }
 }

@@ -266,7 +266,7 @@ mod tests {
             action: "locks/acquire".to_owned(),
             outcome: "busy".to_owned(),
             reason: Some("lock_contended".to_owned()),
-            key: Some(one_line("a \x1b[2J\n")),
+            key: Some(one_line("a \x1b[2J\n").into_owned()),
             intention: Some("x".repeat(TEXT_CHARS_MAX)),
             session_id: Some("one".to_owned()),
             agent_id: Some("Grace Hopper".to_owned()),

@@ -376,9 +376,11 @@ impl Running {
     fn publish(&mut self) {
         let history = self.desk.state().history();
         if history.made() != self.published {
-            if let Ok(entries) = history.after(self.published.min(history.made())) {
+            if self.outlets.entries.receiver_count() > 0
+                && let Ok(entries) = history.after(self.published.min(history.made()))
+            {
                 for entry in entries {
-                    // Nobody listens: nobody minds.
+                    // The last one has just left: nobody minds.
                     let _ = self.outlets.entries.send(entry.clone());
                 }
             }

@@ -28,7 +28,7 @@ use crate::mcp::{InProcess, Tools};
 use crate::refusal::No;
 use crate::service::{self, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Events};
-use crate::view;
+use crate::{turns, view};
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -184,10 +184,12 @@ async fn answer(
     if operation.row().method == Method::Get {
         return respond(doors.service.call(operation, Input::Query(request.uri()), &caller).await);
     }
-    match body_of(request).await {
+    let response = match body_of(request).await {
         Ok(body) => respond(doors.service.call(operation, Input::Json(&body), &caller).await),
         Err(no) => answer_no(&no),
-    }
+    };
+    turns::after_others().await;
+    response
 }
 
 /// Reads a JSON body, within its bounds of size and time.

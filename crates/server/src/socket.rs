@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_keeper::trace::TraceParent;
@@ -19,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::refusal::No;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Binding, Events, UNREAD_MAX};
-use crate::view;
+use crate::{turns, view};
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
 const OPEN_MAX: usize = 256;
@@ -107,7 +106,7 @@ struct Answered {
 
 impl Connection {
     async fn run(&mut self, mut streamed: mpsc::Receiver<Vec<u8>>) -> std::io::Result<()> {
-        let mut incoming = BytesMut::with_capacity(READ_BYTES);
+        let mut incoming = Vec::with_capacity(READ_BYTES);
         let mut out = Vec::with_capacity(4096);
         let mut open = Open::default();
         let mut streams = tokio::task::JoinSet::new();
@@ -125,19 +124,23 @@ impl Connection {
                 // Whoever waits comes back to the same place when there is a service again.
                 () = stopping.cancelled() => break,
             }
-            while let Some(line) = take_line(&mut incoming)? {
+            let mut taken = 0;
+            while let Some(line) = next_line(&incoming[taken..])? {
+                taken += line.len() + 1;
                 if let Some(asked) = self.asked(line, &mut streams, &mut out).await {
                     open.push(asked);
                 }
+            }
+            incoming.drain(..taken);
+            if incoming.is_empty() {
+                incoming.shrink_to(READ_BYTES);
             }
             // Whatever is ready now goes out in one write.
             while let Some(answered) = open.next_ready() {
                 self.write(answered, &mut out);
             }
             if !out.is_empty() {
-                // Whoever else was answered just now makes their answer first. Then all are written in one go: a client
-                // that has several connections is woken once, and waking costs more than all the rest.
-                after_others().await;
+                turns::after_others().await;
                 self.flush(&mut out).await?;
             }
         }
@@ -166,8 +169,8 @@ impl Connection {
     }
 
     /// Starts on one line. Streams are started and acknowledged here; other questions become a future.
-    async fn asked(&mut self, line: Bytes, streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) -> Option<Asked> {
-        let question: Question<'_> = match serde_json::from_slice(&line) {
+    async fn asked(&mut self, line: &[u8], streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) -> Option<Asked> {
+        let question: Question<'_> = match serde_json::from_slice(line) {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
@@ -183,12 +186,12 @@ impl Connection {
         };
         let trace = question.traceparent.and_then(TraceParent::parse);
         let caller = Caller { trace, ..Caller::local() };
-        let body = question.body.map_or_else(Bytes::new, |body| line.slice_ref(body.get().as_bytes()));
+        let body = question.body.map_or(&[][..], |body| body.get().as_bytes());
         match operation {
-            Operation::Events => self.follow(id, &body, streams, out).await,
-            Operation::AttachSession => self.attach(id, &body, &caller, streams, out).await,
+            Operation::Events => self.follow(id, body, streams, out).await,
+            Operation::AttachSession => self.attach(id, body, &caller, streams, out).await,
             _ => {
-                let service = self.service.clone();
+                let (service, body) = (self.service.clone(), body.to_vec());
                 return Some(Box::pin(async move {
                     Answered { id, reply: service.call(operation, Input::Json(&body), &caller).await }
                 }));
@@ -274,20 +277,6 @@ impl Connection {
     }
 }
 
-/// Comes back when everything that is ready now has had its turn.
-async fn after_others() {
-    let mut came_back = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut came_back, true) {
-            return Poll::Ready(());
-        }
-        // Not tokio's own yielding, which asks the system for news before.
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 fn acknowledged() -> Vec<u8> {
     serde_json::to_vec(&Done { success: true }).expect("a done has a form")
 }
@@ -301,26 +290,18 @@ fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-async fn read_more(reader: &mut tokio::net::unix::OwnedReadHalf, into: &mut BytesMut) -> std::io::Result<usize> {
+async fn read_more(reader: &mut tokio::net::unix::OwnedReadHalf, into: &mut Vec<u8>) -> std::io::Result<usize> {
     into.reserve(READ_BYTES);
     reader.read_buf(into).await
 }
 
-/// The next whole line, without its end.
-fn take_line(incoming: &mut BytesMut) -> std::io::Result<Option<Bytes>> {
-    let Some(end) = incoming.iter().position(|byte| *byte == b'\n') else {
-        return if incoming.len() > LINE_BYTES_MAX {
-            Err(std::io::Error::other("a line is too long"))
-        } else {
-            Ok(None)
-        };
-    };
-    if end > LINE_BYTES_MAX {
+/// The first whole line, without its end.
+fn next_line(incoming: &[u8]) -> std::io::Result<Option<&[u8]>> {
+    let end = memchr::memchr(b'\n', incoming);
+    if end.unwrap_or(incoming.len()) > LINE_BYTES_MAX {
         return Err(std::io::Error::other("a line is too long"));
     }
-    let line = incoming.split_to(end).freeze();
-    incoming.advance(1);
-    Ok(Some(line))
+    Ok(end.map(|end| &incoming[..end]))
 }
 
 fn shown(text: &str) -> String {

@@ -1,5 +1,6 @@
 //! Folds events into the state. The only place where anything changes.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -120,9 +121,13 @@ impl State {
     fn granted(&mut self, stamp: Stamp, grant: &Grant) {
         let now = stamp.time;
         let waiter = grant.waiter.and_then(|id| self.waiter(id).cloned());
-        if let Some(waiter) = &waiter {
-            self.put_waiter(waiter.id(), None);
-        }
+        let grant = &match &waiter {
+            Some(waiter) => {
+                self.put_waiter(waiter.id(), None);
+                Cow::Owned(grant.completed(&waiter.asked))
+            }
+            None => Cow::Borrowed(grant),
+        };
         self.ensure_session(now, &grant.session, &grant.agent, grant.agent_type.as_ref());
         self.remove_locks(stamp, &grant.replaced, Action::Released, None);
         if let Some(first) = grant.new.first().filter(|_| self.counters.born == 0) {

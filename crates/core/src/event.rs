@@ -88,7 +88,8 @@ pub struct Grant {
     pub session: SessionId,
     pub agent: AgentName,
     pub agent_type: Option<AgentName>,
-    /// The place in the queue that this grant serves.
+    /// The place in the queue that this grant serves. What was said when it was joined is not said again: agent type,
+    /// intention, feature and request are empty then.
     pub waiter: Option<WaiterId>,
     pub new: Vec<NewLock>,
     /// Own shared locks that a new exclusive one takes the place of.
@@ -107,6 +108,17 @@ impl Grant {
     /// All locks of the grant: the new ones, then those that were held already.
     pub fn locks(&self) -> impl Iterator<Item = LockId> {
         self.new.iter().map(|new| new.id).chain(self.refreshed.iter().copied())
+    }
+
+    /// With what the waiter said when it joined the queue.
+    pub(crate) fn completed(&self, asked: &Enqueued) -> Grant {
+        Grant {
+            agent_type: asked.agent_type.clone(),
+            intention: asked.intention.clone(),
+            feature: asked.feature.clone(),
+            request: asked.request.clone(),
+            ..self.clone()
+        }
     }
 }
 

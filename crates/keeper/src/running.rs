@@ -39,8 +39,6 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Grants that nobody heard of and that are kept until it is told who left.
 const UNHEARD_MAX: usize = 1024;
-/// Bytes of keys in one batch, far below what an engine takes at once.
-const BATCH_BYTES_MAX: usize = 2 << 20;
 
 /// What the loop tells besides its answers.
 pub(crate) struct Outlets {
@@ -199,8 +197,8 @@ impl Running {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
         let mut confirmed = reads.is_empty();
-        for part in in_parts(asked) {
-            confirmed = self.decide(part).await.is_confirmed();
+        if !asked.is_empty() {
+            confirmed = self.decide(asked).await.is_confirmed();
         }
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
@@ -441,23 +439,4 @@ async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Res
     ledger.compact(position, snapshot).await?;
     tracing::debug!(%space, %position, bytes, "snapshot");
     Ok(bytes)
-}
-
-/// Cuts what is asked into batches that no engine finds too large.
-fn in_parts(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
-    let mut parts: Vec<Vec<Asked>> = Vec::new();
-    let mut bytes = 0;
-    for one in asked {
-        let weight = match &one.command {
-            Command::Acquire(acquire) => acquire.wants.iter().map(|want| want.target.key.as_str().len()).sum(),
-            _ => 0,
-        };
-        if parts.is_empty() || bytes + weight > BATCH_BYTES_MAX {
-            parts.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += weight;
-        parts.last_mut().expect("just made").push(one);
-    }
-    parts
 }

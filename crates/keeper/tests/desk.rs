@@ -2,13 +2,14 @@
 
 use lockkeeper_core::command::{Acquire, Actor, Command, Request, Want, Which};
 use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::limits::WAITERS_MAX;
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::Rules;
 use lockkeeper_core::time::{Millis, Stamp, Time};
-use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, Position, Record};
+use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, PAYLOAD_BYTES_MAX, Position, Record};
 use lockkeeper_keeper::desk::{Asked, Desk, Ticket, Told};
 
 fn actor(session: &str) -> Actor {
@@ -168,7 +169,41 @@ fn holders_and_waiters_of_a_rewritten_ledger_are_told() {
         matches!(&told[0].answer, Answer::Refused(Refusal::LockLost { targets }) if targets.len() == 1),
         "{told:?}"
     );
+    // Nor by one that comes late, when its holder has taken note.
+    let late = Command::Mourn { locks: rewritten.known, last_token };
+    assert!(house.desk.decide(BatchId(10), stamp(5), vec![Asked { ticket: None, command: late }]).is_none());
+    house.desk.settle_unrecorded();
     let told = house.settle(6, 6, vec![acquire("c", &["y"], 0)]);
     let Answer::Granted { locks, .. } = &told[0].answer else { panic!("{told:?}") };
     assert!(locks[0].token > last_token, "tokens rise over a lost past");
+}
+
+#[test]
+fn a_release_serves_as_many_waiters_as_there_can_be_in_one_batch() {
+    let mut house = House::new();
+    house.settle(0, 0, vec![acquire("holder", &["x"], 0)]);
+    let longest = |count: usize| "\u{1f512}".repeat(count);
+    let waits = |number: usize| {
+        let Command::Acquire(acquire) = acquire(&format!("s{number}"), &["x"], 60_000) else { unreachable!() };
+        let agent = AgentName::parse(&longest(128)).unwrap();
+        Command::Acquire(Acquire {
+            actor: Actor { agent: agent.clone(), agent_type: Some(agent), ..acquire.actor },
+            wants: vec![Want { mode: Mode::Shared, ..acquire.wants[0].clone() }],
+            intention: Intention::parse(&longest(500)).unwrap(),
+            ..acquire
+        })
+    };
+    for part in (0..WAITERS_MAX).collect::<Vec<_>>().chunks(1000) {
+        house.settle(1, 1, part.iter().map(|number| waits(*number)).collect());
+    }
+    assert_eq!(house.desk.state().waiter_count(), WAITERS_MAX);
+    let which = Which::Key(key("x"), None);
+    let release = Command::Release { actor: actor("holder"), which, token: None, request: None };
+    let batch = house.decide(2, vec![release]);
+    assert!(batch.payload.len() < PAYLOAD_BYTES_MAX, "{} bytes", batch.payload.len());
+    let appended = house.record(2, batch);
+    let told = house.desk.settle(appended);
+    assert_eq!(told.len(), WAITERS_MAX + 1);
+    let lock = house.desk.state().locks().next().unwrap();
+    assert_eq!((lock.intention.as_str(), lock.agent.as_str()), (&*longest(500), &*longest(128)));
 }

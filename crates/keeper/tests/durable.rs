@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lockkeeper_core::command::{Acquire, Actor, Command, Want};
 use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::limits::SET_MAX;
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
@@ -13,8 +14,8 @@ use lockkeeper_core::space::Space;
 use lockkeeper_core::span::Span;
 use lockkeeper_core::time::{Millis, Stamp};
 use lockkeeper_engine::{
-    Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory, Position,
-    Strength,
+    Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory,
+    PAYLOAD_BYTES_MAX, Position, Strength,
 };
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::{Failure, Keeper};
@@ -132,4 +133,29 @@ async fn a_ledger_that_stops_ends_the_service_whoever_notices_first_and_nothing_
     assert!(matches!(listed, Err(Failure::Unavailable(_))), "{listed:?}");
     let first = tokio::time::timeout(Duration::from_secs(2), first).await.expect("told").unwrap();
     assert!(matches!(first, Err(Failure::OutcomeUnknown(_))), "{first:?}");
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_one_batch_is_recorded_in_several() {
+    let (keeper, _) = keeper(u64::MAX).await;
+    let set = |number: usize| {
+        let Command::Acquire(one) = acquire(&format!("s{number}")) else { unreachable!() };
+        let want = |key: usize| {
+            let key = Key::parse(&format!("{}/{number}/{key}", "x".repeat(1000))).unwrap();
+            Want { target: Target { key, span: Span::WHOLE }, mode: Mode::Exclusive }
+        };
+        Command::Acquire(Acquire { wants: (0..SET_MAX).map(want).collect(), ..one })
+    };
+    // More than twice what an engine takes at once.
+    let count = 2 * PAYLOAD_BYTES_MAX / (SET_MAX * 1000) + 1;
+    let asks: Vec<_> = (0..count)
+        .map(|number| {
+            let (keeper, set) = (keeper.clone(), set(number));
+            tokio::spawn(async move { keeper.ask(set).await })
+        })
+        .collect();
+    for ask in asks {
+        assert!(matches!(ask.await.unwrap(), Ok(Answer::Granted { .. })));
+    }
+    assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(count * SET_MAX));
 }

@@ -14,7 +14,7 @@ use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, Busy, BusyReason, Conflict, Limit, Outcome, Refusal};
 use crate::planted::{self, Bug};
-use crate::session::SessionId;
+use crate::session::{Intention, SessionId};
 use crate::span::Span;
 use crate::state::State;
 use crate::waiter::Rank;
@@ -99,11 +99,11 @@ impl Deciding<'_> {
         }
         let fresh = new.len();
         let locks = new.iter().map(|new| new.id).chain(parts.refreshed.iter().copied()).collect();
-        self.record(Event::Granted(Grant {
+        let grant = Grant {
             session: acquire.actor.session.clone(),
             agent: acquire.actor.agent.clone(),
             agent_type: acquire.actor.agent_type.clone(),
-            waiter: asked.map(|asked| asked.waiter),
+            waiter: None,
             new,
             replaced: parts.replaced,
             refreshed: parts.refreshed,
@@ -112,6 +112,18 @@ impl Deciding<'_> {
             feature: acquire.feature.clone(),
             request: acquire.request.clone(),
             quota_kept: self.cx.rules.quota_limit,
+        };
+        self.record(Event::Granted(match asked {
+            None => grant,
+            // A release may serve thousands of them at once, in one record.
+            Some(asked) => Grant {
+                waiter: Some(asked.waiter),
+                agent_type: None,
+                intention: Intention::default(),
+                feature: None,
+                request: None,
+                ..grant
+            },
         }));
         Outcome::Granted { locks, fresh }
     }

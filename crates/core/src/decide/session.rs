@@ -1,11 +1,13 @@
 //! Sessions: opened, restored, closed, and forgotten when there are too many.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::acquire::exceeded;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Actor, Want};
 use crate::event::Event;
+use crate::history::Action;
 use crate::key::Target;
 use crate::limits::{PRIORITY_DEFAULT, SESSIONS_MAX};
 use crate::lock::{Lock, LockId, Token, WaiterId};
@@ -82,15 +84,19 @@ impl Deciding<'_> {
 
     /// Writes down what went with a lost past, once, however many saw it go.
     pub(super) fn mourn(&mut self, locks: &[Arc<Lock>], last_token: Token) -> Outcome {
+        // Written down already by another server.
+        let lost = self.state.history().newest().filter(|entry| entry.action == Action::Lost);
+        let mourned: HashSet<_> = lost.map(|entry| (entry.lock, entry.token)).collect();
         let unknown = |lock: &&Arc<Lock>| {
             let held = self.state.lock(lock.id).is_some_and(|kept| kept.token == lock.token);
-            // Mourned already, or meanwhile the session's again.
+            let mourned = mourned.contains(&(Some(lock.id), Some(lock.token)));
+            // Told already, or meanwhile the session's again.
             let entry = self.state.entry(&lock.session);
             let settled = entry.is_some_and(|entry| {
                 entry.locks.contains_key(&lock.target)
                     || entry.lost.get(&lock.target).is_some_and(|loss| loss.lock == lock.id)
             });
-            !held && !settled
+            !held && !settled && !mourned
         };
         let locks: Vec<Lock> = locks.iter().filter(unknown).map(|lock| Lock::clone(lock)).collect();
         if !locks.is_empty() || last_token > self.state.last_token() {

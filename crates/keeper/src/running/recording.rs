@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use lockkeeper_core::command::Command;
 use lockkeeper_core::planted::{self, Bug};
-use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError};
+use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError, PAYLOAD_BYTES_MAX};
 use tokio::time::Instant;
 
 use super::Running;
@@ -54,6 +54,9 @@ impl Running {
                 }
                 continue;
             };
+            if batch.payload.len() > PAYLOAD_BYTES_MAX && tries == 1 && self.desk.asked() > 1 {
+                return self.decide_in_halves().await;
+            }
             let started = Instant::now();
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
             self.contention.took(started.elapsed());
@@ -105,6 +108,17 @@ impl Running {
                     return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
                 }
             }
+        }
+    }
+
+    /// No engine takes so much in one batch: what was asked is recorded one half after the other.
+    async fn decide_in_halves(&mut self) -> Decided {
+        let mut first = self.desk.give_up();
+        let second = first.split_off(first.len() / 2);
+        let decided = Box::pin(self.decide(first)).await;
+        match Box::pin(self.decide(second)).await {
+            Decided::Failed => Decided::Failed,
+            Decided::Recorded | Decided::Confirmed => decided,
         }
     }
 

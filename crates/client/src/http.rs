@@ -133,16 +133,8 @@ impl Http {
         let bearer = self.credential.as_ref().map(|credential| format!("Bearer {credential}"));
         let sent = match row.method {
             Method::Post => {
-                let mut request = self.agent.post(&url).header("Content-Type", "application/json");
-                if let Some(bearer) = &bearer {
-                    request = request.header("Authorization", bearer);
-                }
-                request
-                    .config()
-                    .timeout_global(patience.in_all())
-                    .timeout_recv_response(Some(patience.until_open()))
-                    .build()
-                    .send(body.get())
+                let request = self.agent.post(&url).header("Content-Type", "application/json");
+                prepared(request, bearer.as_deref(), patience).send(body.get())
             }
             Method::Get => {
                 let url = if operation == Operation::KeyStatus {
@@ -157,17 +149,21 @@ impl Http {
                         other => request.query(name, other.to_string()),
                     };
                 }
-                if let Some(bearer) = &bearer {
-                    request = request.header("Authorization", bearer);
-                }
-                request
-                    .config()
-                    .timeout_global(patience.in_all())
-                    .timeout_recv_response(Some(patience.until_open()))
-                    .build()
-                    .call()
+                prepared(request, bearer.as_deref(), patience).call()
             }
         };
         sent.map_err(|error| error.to_string())
     }
+}
+
+/// The request with its credential and the time it may take.
+fn prepared<Any>(
+    mut request: ureq::RequestBuilder<Any>,
+    bearer: Option<&str>,
+    patience: Patience,
+) -> ureq::RequestBuilder<Any> {
+    if let Some(bearer) = bearer {
+        request = request.header("Authorization", bearer);
+    }
+    request.config().timeout_global(patience.in_all()).timeout_recv_response(Some(patience.until_open())).build()
 }

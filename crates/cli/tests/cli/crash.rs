@@ -32,8 +32,7 @@ fn a_waiting_client_comes_back_by_itself() {
     std::thread::sleep(Duration::from_millis(400));
     house.kill_service();
     // The next command starts a service; the one that waits finds it.
-    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
-    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    house.wait_for_waiters(1);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(house.say("a", &["lock", "release", "x"]).code, 0);
     let said = finish(waiting);
@@ -46,11 +45,10 @@ fn a_killed_waiter_leaves_the_queue() {
     let house = House::new();
     house.say("a", &["lock", "acquire", "x"]);
     let mut waiting = house.start("b", &["lock", "acquire", "x", "--wait", "60s"]);
-    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
-    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    house.wait_for_waiters(1);
     waiting.kill().unwrap();
     waiting.wait().unwrap();
-    wait_for("the empty queue", || (waiters() == 0).then_some(()));
+    house.wait_for_waiters(0);
 }
 
 #[test]
@@ -61,8 +59,7 @@ fn a_waiter_whose_http_connection_closes_leaves_the_queue() {
     let body = r#"{"file_path":"x","agent_id":"b","wait_ms":60000}"#;
     let (code, _) = serving.curl("/locks/acquire", &["-m", "1", "-H", "Content-Type: application/json", "-d", body]);
     assert_eq!(code, 0, "curl gave up");
-    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
-    wait_for("the empty queue", || (waiters() == 0).then_some(()));
+    house.wait_for_waiters(0);
 }
 
 #[test]
@@ -80,10 +77,9 @@ fn a_wait_with_more_behind_it_is_given_up_too_when_its_client_goes() {
     );
     let mut stream = std::net::TcpStream::connect(serving.url.strip_prefix("http://").unwrap()).unwrap();
     stream.write_all(asked.as_bytes()).unwrap();
-    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
-    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    house.wait_for_waiters(1);
     drop(stream);
-    wait_for("the empty queue", || (waiters() == 0).then_some(()));
+    house.wait_for_waiters(0);
 }
 
 #[test]
@@ -91,12 +87,11 @@ fn stopping_is_quick_and_whoever_waits_comes_back() {
     let house = House::new();
     house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);
     let waiting = house.start("b", &["--json", "lock", "acquire", "x", "--wait", "60s"]);
-    let waiters = || house.json("x", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
-    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    house.wait_for_waiters(1);
     let began = std::time::Instant::now();
     assert_eq!(house.say("x", &["stop"]).code, 0);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    wait_for("the waiter", || (waiters() == 1).then_some(()));
+    house.wait_for_waiters(1);
     assert_eq!(house.say("a", &["lock", "release", "x"]).code, 0);
     assert_eq!(finish(waiting).code, 0);
 }

@@ -105,6 +105,12 @@ impl House {
             .collect()
     }
 
+    /// Until so many wait in the queue.
+    pub(crate) fn wait_for_waiters(&self, count: usize) {
+        let waiting = || self.json("looker", &["lock", "list"])["waiting"].as_array().map_or(0, Vec::len);
+        wait_for(&format!("{count} in the queue"), || (waiting() == count).then_some(()));
+    }
+
     pub(crate) fn service_pid(&self) -> i32 {
         let status = self.json("looker", &["status"]);
         i32::try_from(status["pid"].as_i64().expect("a pid")).expect("a pid")

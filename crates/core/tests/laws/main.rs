@@ -1,0 +1,10 @@
+//! The rules as laws: small stories told to a state, with time as an argument.
+
+mod grants;
+mod house;
+mod leases;
+mod queue;
+mod requests;
+mod rooms;
+mod sessions;
+mod stories;

@@ -1,0 +1,157 @@
+//! Who waits, in which order, and what ends a wait.
+
+use lockkeeper_core::command::{Acquire, Command};
+use lockkeeper_core::outcome::{Blocker, Refusal};
+use lockkeeper_core::time::Millis;
+
+use crate::house::{House, busy, wanting};
+
+#[test]
+fn a_freed_lock_goes_to_the_first_in_the_queue_at_once() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.queue("b", &["x"], 5);
+    house.queue("c", &["x"], 5);
+    house.release("a", "x");
+    assert_eq!(house.holders("x"), ["b"]);
+    house.release("b", "x");
+    assert_eq!(house.holders("x"), ["c"]);
+}
+
+#[test]
+fn p11_a_newcomer_gets_nothing_before_an_earlier_waiter() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.queue("b", &["x", "y"], 5);
+    let refused = busy(house.acquire("c", &["y"]));
+    assert!(matches!(&refused.conflicts[0].with, Blocker::Waiting { .. }));
+    assert_eq!(refused.ahead, 1);
+    house.granted("c", "z");
+}
+
+#[test]
+fn priority_goes_first_but_nobody_starves() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.queue("low", &["x"], 4);
+    house.queue("high", &["x"], 5);
+    house.release("a", "x");
+    assert_eq!(house.holders("x"), ["high"]);
+    house.wait(10_001);
+    house.beat("high");
+    house.beat("low");
+    house.queue("later", &["x"], 5);
+    house.release("high", "x");
+    assert_eq!(house.holders("x"), ["low"], "a step of age outweighs a step of priority");
+}
+
+#[test]
+fn p10_a_waiter_whose_session_is_gone_is_passed_over() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(600_000), ..wanting("a", &["x"]) }));
+    house.queue("dead", &["x"], 5);
+    house.queue("alive", &["x"], 5);
+    house.wait(29_000);
+    house.beat("alive");
+    house.wait(2_000);
+    house.release("a", "x");
+    assert_eq!(house.holders("x"), ["alive"]);
+    assert_eq!(house.state.waiter_count(), 0);
+}
+
+#[test]
+fn p10_a_lock_that_expires_is_not_handed_to_a_session_that_died_meanwhile() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(40_000), ..wanting("a", &["x"]) }));
+    house.queue("dead", &["x"], 5);
+    house.wait(20_000);
+    house.queue("alive", &["x"], 5);
+    house.wait(20_000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("x"), ["alive"], "nobody looked at the queue before the lock expired");
+}
+
+#[test]
+fn a_wait_that_is_over_leaves_the_queue() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(600_000), ..wanting("a", &["x"]) }));
+    let acquire = Acquire { wait: Millis(5_000), ..wanting("b", &["x", "y"]) };
+    house.outcome(Command::Acquire(acquire));
+    house.wait(5_000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.state.waiter_count(), 0);
+    house.granted("c", "y");
+}
+
+#[test]
+fn a_wait_that_is_over_gets_nothing_of_what_comes_free_at_the_same_moment() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(7_000), ..wanting("a", &["x"]) }));
+    house.outcome(Command::Acquire(Acquire { wait: Millis(5_000), ..wanting("b", &["x"]) }));
+    house.wait(8_000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("x"), [""; 0], "nobody looked for a while: the wait was over before the lease");
+    assert_eq!(house.state.waiter_count(), 0);
+}
+
+#[test]
+fn a_wait_that_would_close_a_cycle_is_refused_with_the_cycle() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.granted("b", "y");
+    house.granted("c", "z");
+    house.queue("a", &["y"], 5);
+    house.queue("b", &["z"], 5);
+    let refusal = house.refused(Command::Acquire(Acquire { wait: Millis(1000), ..wanting("c", &["x"]) }));
+    let Refusal::Deadlock { cycle } = refusal else { panic!("{refusal:?}") };
+    let told: Vec<String> = cycle.iter().map(|step| format!("{} wants {}", step.session, step.wanted)).collect();
+    assert_eq!(told, ["c wants x", "a wants y", "b wants z"]);
+    busy(house.acquire("c", &["x"]));
+}
+
+#[test]
+fn a_cycle_through_the_queue_is_found_too() {
+    let mut house = House::new();
+    house.granted("k", "x");
+    house.granted("h", "y");
+    house.granted("w", "z");
+    house.queue("w", &["x"], 0);
+    house.queue("h", &["z"], 5);
+    let jumping = Acquire { wait: Millis(1000), priority: 10, ..wanting("n", &["x", "y"]) };
+    let refusal = house.refused(Command::Acquire(jumping));
+    assert!(matches!(refusal, Refusal::Deadlock { .. }), "{refusal:?}");
+}
+
+#[test]
+fn a_holder_may_lock_a_part_of_what_it_holds_though_others_wait() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.queue("b", &["x"], 5);
+    house.granted("a", "x#1-5");
+}
+
+#[test]
+fn whoever_waits_overtakes_nobody_and_closes_no_circle_by_it() {
+    let mut house = House::new();
+    house.granted("u", "k1#1-10");
+    house.granted("t", "k2");
+    house.queue("t", &["k1#1-100"], 5);
+    house.queue("s", &["k2"], 5);
+    busy(house.tell(Command::Acquire(Acquire { priority: 10, ..wanting("s", &["k1#50-60"]) })));
+    house.tell(Command::Acquire(Acquire { priority: 10, ..wanting("other", &["k1#50-60"]) }));
+    assert_eq!(house.holders("k1#50"), ["other"], "who waits for nothing may");
+}
+
+#[test]
+fn a_long_chain_of_waits_is_searched_without_harm() {
+    let mut house = House::new();
+    for n in 0..3000 {
+        house.granted(&format!("s{n}"), &format!("k{n}"));
+    }
+    for n in 0..2999 {
+        house.queue(&format!("s{n}"), &[&format!("k{}", n + 1)], 5);
+    }
+    let closing = Acquire { wait: Millis(1000), ..wanting("s2999", &["k0"]) };
+    let refusal = house.refused(Command::Acquire(closing));
+    assert!(matches!(&refusal, Refusal::Deadlock { cycle } if cycle.len() == 3000));
+}

@@ -130,6 +130,9 @@ impl Bench {
         if !(1..=CLIENTS_MAX).contains(&self.clients) {
             return Err(Failure::usage(format!("--clients is 1 to {CLIENTS_MAX}, not {}", self.clients)));
         }
+        if context.global.url.is_some() {
+            return Err(Failure::usage("it measures a service of its own, which --url can't name"));
+        }
         if self.held >= LOCKS_MAX as u64 {
             return Err(Failure::usage(format!("one space holds at most {LOCKS_MAX} locks")));
         }

@@ -334,7 +334,9 @@ impl Client {
             if let Some(asked) = mind.requests.iter_mut().find(|asked| asked.acquire.request.as_ref() == Some(request))
             {
                 match &asked.granted {
-                    Some(first) => self.audit().answered_again(first, &tokens),
+                    Some(first) => {
+                        self.audit().answered_again(&acquire.actor.session, asked.first_sent, first, &tokens);
+                    }
                     None => asked.granted = Some(tokens),
                 }
             }
@@ -540,7 +542,7 @@ impl Client {
         let actor = self.actor();
         let (sent, session) = (self.now(), actor.session.clone());
         if self.draw(2) == 0 {
-            let asked = self.audit().end_asked(sent, Ends::Session(session.clone()));
+            let asked = self.audit().end_asked(sent, Ends::Closed(session.clone()));
             self.audit().forget_quota(&session);
             self.mind().held.clear();
             self.mind().requests.clear();

@@ -19,6 +19,8 @@ pub(crate) enum Ends {
     Lock(LockId),
     /// Everything of a session.
     Session(SessionId),
+    /// A session with everything, even what it once asked.
+    Closed(SessionId),
     /// The locks of a session on a key, or of everybody.
     Key(Option<SessionId>, Key),
     /// Own shared locks that an exclusive one takes the place of.
@@ -29,7 +31,7 @@ impl Ends {
     pub(crate) fn ends(&self, lock: &Lock) -> bool {
         match self {
             Ends::Lock(id) => lock.id == *id,
-            Ends::Session(session) => lock.session == *session,
+            Ends::Session(session) | Ends::Closed(session) => lock.session == *session,
             Ends::Key(session, key) => {
                 session.as_ref().is_none_or(|session| lock.session == *session) && lock.target.key == *key
             }

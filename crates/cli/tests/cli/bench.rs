@@ -75,8 +75,14 @@ fn an_interrupted_measurement_leaves_nothing_behind() {
 #[test]
 fn a_measurement_that_makes_no_sense_is_refused() {
     let house = House::new();
-    for wrong in [["--clients", "0"], ["--for", "x"], ["--held", "2000001"], ["--engine", "x:"], ["--durability", "x"]]
-    {
+    for wrong in [
+        ["--clients", "0"],
+        ["--for", "x"],
+        ["--held", "2000001"],
+        ["--engine", "x:"],
+        ["--durability", "x"],
+        ["--url", "http://127.0.0.1:5625"],
+    ] {
         let said = house.say("nobody", &[&["bench"], &wrong[..]].concat());
         assert_eq!(said.code, 2, "{wrong:?}: {said:?}");
     }

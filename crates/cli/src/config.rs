@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use etcetera::BaseStrategy;
 use lockkeeper_core::limits::{QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
+use lockkeeper_core::policy::{Policy, PolicyText};
+use lockkeeper_core::ports::PortRules;
 use lockkeeper_core::session::AgentName;
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_server::auth::{self, Credential, Credentials};
+use lockkeeper_server::service::policy;
 use lockkeeper_wire::word::Word;
 use serde::Deserialize;
 
@@ -35,6 +38,19 @@ pub(crate) struct ConfigFile {
     credentials: Option<Vec<CredentialEntry>>,
     lock: LockTable,
     quota: QuotaTable,
+    ports: PortsTable,
+    /// Who may do what, here or in a file of its own.
+    policy: Option<PolicyText>,
+    policy_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PortsTable {
+    base: Option<u16>,
+    stride: Option<u16>,
+    sessions: Option<u16>,
+    ttl: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -67,6 +83,9 @@ impl ConfigFile {
             credentials,
             lock,
             quota,
+            ports,
+            policy,
+            policy_file,
         } = self;
         let foreign = [
             ("url", url.is_some()),
@@ -77,6 +96,9 @@ impl ConfigFile {
             ("credentials", credentials.is_some()),
             ("lock.history_ttl", lock.history_ttl.is_some()),
             ("quota", quota.limit.is_some() || quota.window.is_some()),
+            ("ports", *ports != PortsTable::default()),
+            ("policy", policy.is_some()),
+            ("policy_file", policy_file.is_some()),
         ];
         match foreign.iter().find(|(_, set)| *set) {
             Some((name, _)) => {
@@ -228,7 +250,33 @@ impl Config {
             }
             rules.quota_limit = limit;
         }
+        settings.rules.ports = self.ports()?;
         Ok(settings)
+    }
+
+    fn ports(&self) -> Result<PortRules> {
+        let PortsTable { base, stride, sessions, ttl } = &self.user.ports;
+        let mut ports = PortRules::default();
+        ports.base = base.unwrap_or(ports.base);
+        ports.stride = stride.unwrap_or(ports.stride);
+        ports.sessions = sessions.unwrap_or(ports.sessions);
+        if let Some(ttl) = ttl {
+            ports.ttl = length(ttl).with_context(|| format!("ports.ttl in {CONFIG_FILE}"))?;
+            if !(TTL_MIN..=TTL_MAX).contains(&ports.ttl) {
+                bail!("ports.ttl is {TTL_MIN} to {TTL_MAX}");
+            }
+        }
+        ports.check().with_context(|| format!("ports in {CONFIG_FILE}"))
+    }
+
+    /// The policy as it is written now: in the file that is named, or in the user's own settings.
+    pub(crate) fn policy(&self) -> Result<Policy> {
+        let named = std::env::var_os("LOCKKEEPER_POLICY").filter(|path| !path.is_empty()).map(PathBuf::from);
+        match (named.as_ref().or(self.user.policy_file.as_ref()), &self.user.policy) {
+            (Some(path), _) => read_policy(path),
+            (None, Some(text)) => policy(text.clone()).with_context(|| format!("policy in {CONFIG_FILE}")),
+            (None, None) => Ok(Policy::default()),
+        }
     }
 
     /// A length of time: a whole number of `unit` milliseconds in the environment, or a text such as `30s` in a file.
@@ -259,6 +307,20 @@ pub(crate) fn length(text: &str) -> Result<Millis> {
         text.parse().map_err(|_| anyhow::anyhow!("'{text}' is no length of time; write 20s, 5m or 1h30m"))?;
     let millis = u64::try_from(duration.as_millis());
     millis.map(Millis).map_err(|_| anyhow::anyhow!("'{text}' is a negative length of time"))
+}
+
+/// The largest policy that is read.
+const POLICY_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a policy from a file of its own.
+pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
+    let place = || format!("the policy {}", path.display());
+    let length = std::fs::metadata(path).with_context(place)?.len();
+    if length > POLICY_BYTES_MAX {
+        bail!("the policy {} has more than {POLICY_BYTES_MAX} bytes", path.display());
+    }
+    let text: PolicyText = toml::from_str(&std::fs::read_to_string(path).with_context(place)?).with_context(place)?;
+    policy(text).with_context(place)
 }
 
 fn read(path: &Path) -> Result<ConfigFile> {

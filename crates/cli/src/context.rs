@@ -78,6 +78,19 @@ impl Context {
         Ok(self.client()?.call(operation, &body)?)
     }
 
+    /// As [`Context::ask`], for something that may wait for so long before it is answered.
+    pub(crate) fn ask_within<T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        body: impl Asker + Serialize,
+        patience: Duration,
+    ) -> Result<T, Failure> {
+        let body = self.identity()?.sign(body);
+        let client = self.client()?;
+        let _waiting = self.says_it_waits(patience);
+        Ok(client.call_within(operation, &body, patience)?)
+    }
+
     /// Says that a command waits, if it does so for longer than a moment.
     pub(crate) fn says_it_waits(&self, patience: Duration) -> Option<mpsc::Sender<()>> {
         if patience.is_zero() || self.global.json {

@@ -8,10 +8,13 @@ mod config;
 mod context;
 mod doctor;
 mod failure;
+mod feature;
 mod lock;
 mod mcp;
 mod output;
 mod place;
+mod policy;
+mod ports;
 mod room;
 mod run;
 mod serve;
@@ -52,7 +55,8 @@ Examples:
 Exit codes:
   0 done             1 failed                2 usage or invalid
   3 unavailable      4 not found, not the owner, or lost
-  5 busy or deadlock 6 not permitted         7 rate limited
+  5 busy, deadlock or paused                 6 not permitted
+  7 rate limited
 
 A service is started in the background when none runs. Nothing has to be installed or set up.";
 
@@ -71,6 +75,15 @@ enum Verb {
     /// Say that a person is editing a file.
     #[command(subcommand)]
     Room(room::Room),
+    /// Register, compare, pause and resume features.
+    #[command(subcommand)]
+    Feature(feature::Feature),
+    /// Get ports that no other session has.
+    #[command(subcommand)]
+    Ports(ports::Ports),
+    /// Ask who may do what.
+    #[command(subcommand)]
+    Policy(policy::Policy),
     /// Show what was asked, and what came of it.
     Audit(audit::Audit),
     /// Show the service: where it keeps things, what it is set to, how much it holds.
@@ -105,6 +118,9 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Watch(verb) => verb.run(context),
         Verb::Session(verb) => verb.run(context),
         Verb::Room(verb) => verb.run(context),
+        Verb::Feature(verb) => verb.run(context),
+        Verb::Ports(verb) => verb.run(context),
+        Verb::Policy(verb) => verb.run(context),
         Verb::Audit(verb) => verb.run(context),
         Verb::Status(verb) => verb.run(context),
         Verb::Doctor(verb) => verb.run(context),

@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use clap::Args;
 use lockkeeper_client::{Client, Error, Holding, Identity};
 use lockkeeper_server::mcp::{Backend, ToolUser, Tools};
+use lockkeeper_wire::answer::PortsStatus;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{
-    AcquireRequest, CheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, ReleaseRequest, RenewRequest,
+    AcquireRequest, CheckRequest, FeatureCheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, PortsRequest,
+    ReleaseRequest, RenewRequest, StatusRequest,
 };
 use rmcp::ServiceExt;
 use serde::de::DeserializeOwned;
@@ -231,6 +234,18 @@ impl Session {
             Operation::History => self.client.call(operation, &self.identity.sign(parse::<HistoryRequest>(body)?)),
             Operation::ForceRelease => {
                 self.client.call(operation, &self.identity.sign(parse::<ForceReleaseRequest>(body)?))
+            }
+            Operation::CheckFeature => {
+                let request: FeatureCheckRequest = parse(body)?;
+                let wait = request.wait_ms.map_or(0, |wait| u64::try_from(wait.0).unwrap_or(0));
+                self.client.call_within(operation, &self.identity.sign(request), Duration::from_millis(wait))
+            }
+            Operation::AllocatePorts => {
+                let asked = StatusRequest { space: self.identity.space.clone(), ..StatusRequest::default() };
+                let status: PortsStatus = self.client.call(Operation::PortsStatus, &asked)?;
+                let taken = lockkeeper_client::ports::taken(crate::ports::offered(&status));
+                let request = PortsRequest { taken: Some(taken), ..parse(body)? };
+                self.client.call(operation, &self.identity.sign(request))
             }
             other => Err(Error::Strange(format!("no tool does {}", other.row().name))),
         }

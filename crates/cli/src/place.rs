@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::key::{Key, PREFIXES};
+use lockkeeper_core::key::Key;
+use lockkeeper_core::key::logical::PREFIXES;
 
 /// The name of the file that settings of a repository are in.
 pub(crate) const CONFIG_FILE: &str = "lockkeeper.toml";

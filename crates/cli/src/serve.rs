@@ -92,6 +92,7 @@ impl Serve {
         }
         let settings = config.settings()?;
         let credentials = config.credentials()?;
+        let policy = config.policy()?;
         let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
         let http = self.bind_http(config).await?;
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
@@ -111,13 +112,23 @@ impl Serve {
             listen: address.map(|address| format!("http://{address}")),
         };
         let place = engine.place();
-        let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
+        let read_anew =
+            Box::new(|| Config::load().and_then(|config| config.policy()).map_err(|error| format!("{error:#}")));
+        let service = Service::new(engine, space, settings, audit, metrics, about).with_policy(policy, read_anew);
+        let service = Arc::new(service);
         let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
         self.announce(&socket, address, &place, config)?;
         let signalled = service.clone();
         tokio::spawn(async move {
             stop_signal().await;
             signalled.stop();
+        });
+        let reloaded = service.clone();
+        tokio::spawn(async move {
+            let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+            while hangup.recv().await.is_some() {
+                reloaded.reload();
+            }
         });
         serve::run(service.clone(), doors).await;
         // Only if it is still ours: whoever took over has one of its own.

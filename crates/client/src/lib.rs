@@ -21,6 +21,7 @@ mod error;
 mod holding;
 mod http;
 mod lines;
+pub mod ports;
 
 pub use client::{Client, Identity, Revive};
 pub use endpoint::Endpoint;

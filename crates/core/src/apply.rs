@@ -5,13 +5,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::event::{Enqueued, Event, Grant, On, Withdrawal};
+use crate::feature::Feature;
 use crate::history::{Action, Entry};
 use crate::key::{Key, Target};
-use crate::limits::LOST_PER_SESSION_MAX;
+use crate::limits::{FINALIZE_TTL, LOST_PER_SESSION_MAX};
 use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
 use crate::planted::{self, Bug};
+use crate::ports::Ports;
 use crate::session::{AgentName, Intention, SessionId};
 use crate::span::Span;
 use crate::state::{Kept, Loss, Remembered, Session, State};
@@ -68,27 +70,29 @@ impl State {
                     self.put_loss(session, target, None);
                 }
             }
-            Event::RoomOpened { key, session, agent, busy } => {
-                self.counters.rooms_made += 1;
-                let number = self.counters.rooms_made;
-                let (session, agent) = (session.clone(), agent.clone());
-                let before = self.room(key);
-                // Of two who edit one file, the first has the room, and it is busy for both.
-                let (session, agent) =
-                    before.map_or((session, agent), |room| (room.session.clone(), room.agent.clone()));
-                let opened = before.map_or(stamp.time, |room| room.opened);
-                let until = stamp.time.plus(*busy).max(before.map_or(Time::ZERO, |room| room.until));
-                let goes_on = before.is_some();
-                let room = Room { number, key: key.clone(), session, agent, opened, until };
-                if !goes_on {
-                    self.note_room(stamp, Action::RoomOpened, &room);
-                }
-                self.put_room(key, Some(room));
-            }
+            Event::RoomOpened { key, session, agent, busy } => self.room_opened(stamp, key, session, agent, *busy),
             Event::RoomClosed { key, by: _ } => {
                 if let Some(room) = self.room(key).cloned() {
                     self.note_room(stamp, Action::RoomClosed, &room);
                     self.put_room(key, None);
+                }
+            }
+            Event::FeatureRegistered(feature) => {
+                let registered = self.feature(&feature.id).map_or(stamp.time, |known| known.registered);
+                self.put_feature(&feature.id, Some(Arc::new(Feature { registered, ..feature.clone() })));
+            }
+            Event::FeatureEnded { feature, end: _ } => self.put_feature(feature, None),
+            Event::PortsAllocated { session, agent, base, ttl } => {
+                self.ensure_session(stamp.time, session, agent, None);
+                let allocated = self.ports_of(session).map_or(stamp.time, |ports| ports.allocated);
+                let (expires, ttl, base) = (stamp.time.plus(*ttl), *ttl, *base);
+                let (session, agent) = (session.clone(), agent.clone());
+                let ports = Ports { session: session.clone(), agent, base, allocated, expires, ttl };
+                self.put_ports(&session, Some(Arc::new(ports)));
+            }
+            Event::PortsFreed { sessions } => {
+                for session in sessions {
+                    self.put_ports(session, None);
                 }
             }
             Event::GivenBack { session, locks } => {
@@ -110,6 +114,23 @@ impl State {
                 }
             }
         }
+    }
+
+    fn room_opened(&mut self, stamp: Stamp, key: &Key, session: &SessionId, agent: &AgentName, busy: Millis) {
+        self.counters.rooms_made += 1;
+        let number = self.counters.rooms_made;
+        let (session, agent) = (session.clone(), agent.clone());
+        let before = self.room(key);
+        // Of two who edit one file, the first has the room, and it is busy for both.
+        let (session, agent) = before.map_or((session, agent), |room| (room.session.clone(), room.agent.clone()));
+        let opened = before.map_or(stamp.time, |room| room.opened);
+        let until = stamp.time.plus(busy).max(before.map_or(Time::ZERO, |room| room.until));
+        let goes_on = before.is_some();
+        let room = Room { number, key: key.clone(), session, agent, opened, until };
+        if !goes_on {
+            self.note_room(stamp, Action::RoomOpened, &room);
+        }
+        self.put_room(key, Some(room));
     }
 
     /// Drops history that is older than `kept`. Not on a working state.
@@ -147,7 +168,7 @@ impl State {
             }
         }
         for id in &grant.refreshed {
-            let Some(lock) = self.lock(*id) else { continue };
+            let Some(lock) = self.lock(*id).filter(|lock| !lock.is_finish()) else { continue };
             let mut lock = Lock::clone(lock);
             lock.ttl = grant.ttl;
             if !planted::is(Bug::RefreshIgnored) {
@@ -174,7 +195,7 @@ impl State {
         let token = Token((self.counters.last_token.0 + next).max(now.0));
         assert!(next == 0 || token > self.counters.last_token, "tokens only rise");
         self.counters.last_token = token;
-        let lock = Arc::new(Lock {
+        let mut lock = Lock {
             id,
             target: target.clone(),
             mode,
@@ -186,7 +207,12 @@ impl State {
             acquired: now,
             expires: now.plus(grant.ttl),
             ttl: grant.ttl,
-        });
+        };
+        if lock.is_finish() && lock.ttl > FINALIZE_TTL {
+            lock.ttl = FINALIZE_TTL;
+            lock.expires = now.plus(FINALIZE_TTL);
+        }
+        let lock = Arc::new(lock);
         // Decided on the state that this is applied to, a grant overlaps nothing. After a ledger was rewritten it
         // may, and then the earlier one stands.
         let taken = self.held_against(&lock.session, &lock.target, lock.mode, |_| ControlFlow::Break(())).is_break();
@@ -201,7 +227,8 @@ impl State {
     }
 
     fn renew(&mut self, now: Time, id: LockId, ttl: Option<Millis>) {
-        let Some(lock) = self.lock(id).filter(|_| !planted::is(Bug::RenewalIgnored)) else { return };
+        let lives_on = |lock: &&Arc<Lock>| !lock.is_finish() && !planted::is(Bug::RenewalIgnored);
+        let Some(lock) = self.lock(id).filter(lives_on) else { return };
         let mut lock = Lock::clone(lock);
         lock.ttl = ttl.unwrap_or(lock.ttl);
         lock.expires = now.plus(lock.ttl);
@@ -288,6 +315,15 @@ impl State {
         let record = Session { seen: now, ..entry.record.clone() };
         self.put_session(record);
         self.touch_waiters(now, session);
+        self.touch_ports(now, session);
+    }
+
+    /// Ports stay a session's as long as it is heard.
+    fn touch_ports(&mut self, now: Time, session: &SessionId) {
+        if let Some(ports) = self.ports_of(session) {
+            let kept = Ports { expires: now.plus(ports.ttl), ..Ports::clone(ports) };
+            self.put_ports(session, Some(Arc::new(kept)));
+        }
     }
 
     /// A waiter lives as long as its session is heard.
@@ -323,6 +359,9 @@ impl State {
         }
         for number in requests {
             self.put_request(number, None);
+        }
+        if self.ports_of(session).is_some() {
+            self.put_ports(session, None);
         }
         self.drop_session(session);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::feature::{Feature, FeatureEnd};
 use crate::key::{Key, Target};
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
@@ -97,6 +98,24 @@ pub enum Command {
     CloseRoom {
         actor: Actor,
         key: Key,
+    },
+    /// Its time is that of the event.
+    RegisterFeature {
+        actor: Actor,
+        feature: Feature,
+    },
+    EndFeature {
+        actor: Actor,
+        feature: FeatureId,
+        end: FeatureEnd,
+    },
+    AllocatePorts {
+        actor: Actor,
+        /// Ports that something else uses where the session runs.
+        taken: Vec<u16>,
+    },
+    ReleasePorts {
+        actor: Actor,
     },
     /// Sessions that were heard, and waiters whose connection is open.
     Beat {

@@ -6,6 +6,8 @@
 
 mod acquire;
 mod deadlock;
+mod feature;
+mod ports;
 mod queue;
 mod quota;
 mod release;
@@ -63,6 +65,10 @@ impl State {
             Command::CloseSession { actor } => deciding.close_session(actor),
             Command::OpenRoom { actor, key, busy } => deciding.open_room(actor, key, *busy),
             Command::CloseRoom { actor, key } => deciding.close_room(actor, key),
+            Command::RegisterFeature { actor, feature } => deciding.register_feature(actor, feature),
+            Command::EndFeature { actor, feature, end } => deciding.end_feature(actor, feature, *end),
+            Command::AllocatePorts { actor, taken } => deciding.allocate_ports(actor, taken),
+            Command::ReleasePorts { actor } => deciding.release_ports(actor),
             Command::Beat { sessions, waiters } => Ok(deciding.beat(sessions, waiters)),
             Command::GiveBack { session, locks } => Ok(deciding.give_back(session, locks)),
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
@@ -98,7 +104,15 @@ impl State {
                     Kept::ForceReleased { locks } => Answer::ForceReleased { locks },
                 }))
             }
-            Outcome::Renewed { session: _, locks } => Some(Answer::Renewed { locks: held(locks), lost: Vec::new() }),
+            Outcome::Renewed { session: _, locks } => {
+                let locks = held(locks);
+                Some(Answer::Renewed { paused: self.pauses_of(&locks), locks, lost: Vec::new() })
+            }
+            // Applied to another past than it was decided on, they may be gone.
+            Outcome::PortsAllocated(session) => Some(match self.ports_of(session) {
+                Some(ports) => Answer::PortsAllocated { ports: ports.clone() },
+                None => Answer::PortsReleased { ports: None },
+            }),
             Outcome::Opened { session, restored, refreshed, skipped } => {
                 let (session, skipped) = (session.clone(), skipped.clone());
                 Some(Answer::Opened { session, restored: held(restored), refreshed: held(refreshed), skipped })

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Request, Want};
+use crate::feature::{Feature, FeatureEnd};
 use crate::key::{Key, Target};
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
@@ -80,6 +81,22 @@ pub enum Event {
     GivenBack {
         session: SessionId,
         locks: Vec<LockId>,
+    },
+    /// Its time is that of the event.
+    FeatureRegistered(Feature),
+    FeatureEnded {
+        feature: FeatureId,
+        end: FeatureEnd,
+    },
+    PortsAllocated {
+        session: SessionId,
+        agent: AgentName,
+        base: u16,
+        ttl: Millis,
+    },
+    /// Given back, or not heard of for too long.
+    PortsFreed {
+        sessions: Vec<SessionId>,
     },
 }
 

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::feature::Feature;
 use crate::key::{Key, Target};
-use crate::lock::{Lock, LockId, WaiterId};
+use crate::lock::{FeatureId, Lock, LockId, WaiterId};
 use crate::outcome::Room;
 use crate::planted::{self, Bug};
+use crate::ports::Ports;
 use crate::session::SessionId;
 use crate::state::{Counters, Loss, Remembered, Session, SessionEntry, State};
 use crate::time::Time;
@@ -23,6 +25,8 @@ pub(crate) enum Undo {
     Quota(SessionId, VecDeque<Time>),
     Loss(SessionId, Target, Option<Arc<Loss>>),
     Request(u64, Option<Arc<Remembered>>),
+    Feature(FeatureId, Option<Arc<Feature>>),
+    Ports(SessionId, Option<Arc<Ports>>),
 }
 
 /// The changes of a working state, while there is one.
@@ -72,6 +76,8 @@ impl State {
                 Undo::Quota(session, old) => self.put_quota(&session, old),
                 Undo::Loss(session, target, old) => self.put_loss(&session, &target, old),
                 Undo::Request(number, old) => self.put_request(number, old),
+                Undo::Feature(id, old) => self.put_feature(&id, old),
+                Undo::Ports(session, old) => self.put_ports(&session, old),
             }
         }
         self.counters = working.counters;

@@ -1,18 +1,17 @@
 //! What is locked: a path in the repository, or a logical key with a prefix. Normalised by letters alone.
 
-use std::borrow::Cow;
+pub mod logical;
+mod path;
+
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use unicode_normalization::{UnicodeNormalization, is_nfc};
 
+use self::logical::{Fault, Logical, PREFIXES};
 use crate::limits::KEY_BYTES_MAX;
 use crate::span::{InvalidRange, Span};
-use crate::text::{is_unprintable, one_line};
-
-/// The prefixes that a logical key may have.
-pub const PREFIXES: [&str; 7] = ["api", "db", "event", "flag", "env", "contract", "feature"];
+use crate::text::one_line;
 
 /// The one namespace of logical keys that form a tree.
 const TREE_PREFIX: &str = "flag:";
@@ -48,8 +47,8 @@ pub enum Cover {
 pub enum InvalidKey {
     #[error("{why}: {}", shown(.text))]
     Path { text: String, why: &'static str },
-    #[error("{why}: {}", shown(.text))]
-    Logical { text: String, why: &'static str },
+    #[error("{why}: {}; a right one is {right}", shown(.text))]
+    Logical { text: String, why: &'static str, right: &'static str },
     #[error("{} is no known prefix; known are {}; and a colon can't stand in the first part of a path", shown(.0), PREFIXES.map(|p| format!("{p}:")).join(" "))]
     UnknownPrefix(String),
     #[error("git's own directory can't be locked; the key for git's index is env:git-index")]
@@ -202,82 +201,38 @@ fn ends_with_segment(text: &str, segment: &str) -> bool {
 }
 
 fn parse_logical(text: &str, prefix: &str) -> Result<Key, InvalidKey> {
-    let invalid = |why| InvalidKey::Logical { text: text.to_owned(), why };
+    let invalid = |fault: Fault| InvalidKey::Logical { text: text.to_owned(), why: fault.why, right: fault.right };
     let rest = &text[prefix.len() + 1..];
-    if text.len() > KEY_BYTES_MAX {
-        return Err(invalid("a key has at most 1024 bytes"));
+    if let Some(why) = logical_fault(text, rest) {
+        return Err(invalid(Fault { why, right: logical::example(prefix) }));
     }
-    if rest.is_empty() {
-        return Err(invalid("a key needs something after its prefix"));
+    let key = Logical::parse(prefix, rest).map_err(invalid)?.to_string();
+    if key.len() > KEY_BYTES_MAX {
+        return Err(invalid(Fault { why: TOO_LONG, right: logical::example(prefix) }));
     }
-    if has_unprintable(text) {
-        return Err(invalid("a key has no control or invisible characters"));
-    }
-    if rest.trim() != rest {
-        return Err(invalid("a key has no white space at its ends"));
-    }
-    let text: String = text.nfc().collect();
-    if text.len() > KEY_BYTES_MAX {
-        return Err(invalid("a key has at most 1024 bytes"));
-    }
-    Ok(Key::from_canonical(text.into()))
+    Ok(Key::from_canonical(key.into()))
 }
 
-fn has_unprintable(text: &str) -> bool {
-    // Most texts are plain, and that is seen quickly.
-    let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-    !text.bytes().all(plain) && text.chars().any(is_unprintable)
-}
+const TOO_LONG: &str = "a key has at most 1024 bytes";
 
-/// Why these letters are no path, before and after they were put in order.
-fn path_fault(text: &str) -> Option<&'static str> {
-    if text.is_empty() {
-        Some("a path is not empty")
-    } else if text.len() > KEY_BYTES_MAX {
-        Some("a path has at most 1024 bytes")
-    } else if has_unprintable(text) {
-        Some("a path has no control or invisible characters")
-    } else if text.trim() != text {
-        Some("a path has no white space at its ends")
-    } else if text.starts_with(['/', '\\', '~']) || text.as_bytes().get(1) == Some(&b':') {
-        Some("a path is relative to the root of the repository")
+/// Why no namespace has such a key.
+fn logical_fault(text: &str, rest: &str) -> Option<&'static str> {
+    if text.len() > KEY_BYTES_MAX {
+        Some(TOO_LONG)
+    } else if rest.is_empty() {
+        Some("a key needs something after its prefix")
+    } else if path::has_unprintable(text) {
+        Some("a key has no control or invisible characters")
+    } else if rest.trim() != rest {
+        Some("a key has no white space at its ends")
     } else {
         None
     }
 }
 
-/// One slash between two segments, nothing that only points around, one spelling of each letter.
-fn put_in_order(text: &str) -> Result<String, &'static str> {
-    let mut segments: Vec<&str> = Vec::new();
-    for segment in text.split(['/', '\\']) {
-        match segment {
-            "" | "." => {}
-            ".." if segments.pop().is_none() => return Err("the path leads out of the repository"),
-            ".." => {}
-            _ => segments.push(segment),
-        }
-    }
-    if segments.is_empty() {
-        return Err("the path names the repository itself; lock ** for all of it");
-    }
-    let joined = segments.join("/");
-    Ok(if is_nfc(&joined) { joined } else { joined.nfc().collect() })
-}
-
 fn parse_path(text: &str) -> Result<Key, InvalidKey> {
     let invalid = |why| InvalidKey::Path { text: text.to_owned(), why };
-    if let Some(why) = path_fault(text) {
-        return Err(invalid(why));
-    }
-    let in_order =
-        text.is_ascii() && !text.contains('\\') && text.split('/').all(|segment| !matches!(segment, "" | "." | ".."));
-    let ordered = if in_order { Cow::Borrowed(text) } else { Cow::Owned(put_in_order(text).map_err(invalid)?) };
-    // What only now stands at an end (`a /x/..`), or grew, is judged too: a key is its own spelling.
-    if let Cow::Owned(ordered) = &ordered
-        && let Some(why) = path_fault(ordered)
-    {
-        return Err(invalid(why));
-    }
+    let ordered = path::parse(text).map_err(invalid)?;
     let (folders, last) = ordered.rsplit_once('/').unwrap_or(("", &ordered));
     if folders.contains('*') || (last.contains('*') && !matches!(last, "*" | "**")) {
         return Err(invalid("a star stands alone at the end: src/* for one level, src/** for everything below"));

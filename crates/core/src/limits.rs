@@ -48,3 +48,21 @@ pub const QUOTA_WINDOW_DEFAULT: Millis = Millis::from_secs(60);
 pub const CONFLICTS_SHOWN_MAX: usize = 16;
 
 pub const ROOM_BUSY_DEFAULT: Millis = Millis::from_secs(5);
+
+pub const POLICY_RULES_MAX: usize = 1000;
+pub const POLICY_PATTERNS_MAX: usize = 256;
+
+/// How long a feature's key is held for a finish, at most.
+pub const FINALIZE_TTL: Millis = Millis::from_secs(30);
+pub const FEATURES_MAX: usize = 10_000;
+pub const CLAIMS_MAX: usize = 256;
+
+pub const PORT_BASE_MIN: u16 = 1024;
+pub const PORT_BASE_DEFAULT: u16 = 10_000;
+pub const PORT_STRIDE_DEFAULT: u16 = 100;
+/// Ports of one allocation.
+pub const PORTS_EACH: u16 = 4;
+pub const PORT_SESSIONS_DEFAULT: u16 = 20;
+pub const PORT_TTL_DEFAULT: Millis = Millis::from_minutes(120);
+/// Ports that one request may call taken.
+pub const PORTS_TAKEN_MAX: usize = 65_536;

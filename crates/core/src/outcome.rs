@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::feature::{Feasibility, Feature, FeatureEnd, SharedClaim};
 use crate::key::{Key, Target};
 use crate::limits;
-use crate::lock::{Lock, LockId, WaiterId};
+use crate::lock::{FeatureId, Lock, LockId, WaiterId};
+use crate::ports::Ports;
 use crate::session::{AgentName, RequestId, SessionId};
 use crate::span::Span;
 use crate::time::{Millis, Time};
@@ -38,6 +40,7 @@ pub enum Outcome {
         key: Key,
         present: Vec<Arc<Lock>>,
     },
+    PortsAllocated(SessionId),
     /// The same request was answered before.
     Replayed(SessionId, RequestId),
     /// Nobody asked.
@@ -59,6 +62,8 @@ pub enum Answer {
     Renewed {
         locks: Vec<Arc<Lock>>,
         lost: Vec<Target>,
+        /// By which others pause the features of what is held.
+        paused: Vec<Arc<Lock>>,
     },
     ForceReleased {
         locks: Vec<Arc<Lock>>,
@@ -80,6 +85,22 @@ pub enum Answer {
     },
     RoomClosed {
         key: Key,
+    },
+    FeatureRegistered {
+        feature: Arc<Feature>,
+        feasibility: Feasibility,
+        shared: Vec<SharedClaim>,
+    },
+    FeatureEnded {
+        feature: Arc<Feature>,
+        end: FeatureEnd,
+    },
+    PortsAllocated {
+        ports: Arc<Ports>,
+    },
+    /// `None`: there were none.
+    PortsReleased {
+        ports: Option<Arc<Ports>>,
     },
     Beaten,
     Withdrawn,
@@ -146,6 +167,18 @@ pub enum Refusal {
     LimitExceeded {
         what: Limit,
     },
+    /// The feature that it is for is paused.
+    Paused {
+        by: Arc<Lock>,
+    },
+    /// The credential is bound to another agent than the feature's.
+    ForeignFeature {
+        feature: Arc<Feature>,
+    },
+    NoPorts {
+        used: usize,
+        sessions: u16,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +188,7 @@ pub enum NotFound {
     Key(Key, Option<Span>),
     Session(SessionId),
     Room(Key),
+    Feature(FeatureId),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +200,8 @@ pub enum Limit {
     Waiters,
     WaitersPerSession,
     Rooms,
+    Features,
+    Claims,
 }
 
 impl Limit {
@@ -178,6 +214,8 @@ impl Limit {
             Limit::Waiters => limits::WAITERS_MAX,
             Limit::WaitersPerSession => limits::WAITERS_PER_SESSION_MAX,
             Limit::Rooms => limits::ROOMS_MAX,
+            Limit::Features => limits::FEATURES_MAX,
+            Limit::Claims => limits::CLAIMS_MAX,
         }
     }
 
@@ -190,6 +228,8 @@ impl Limit {
             Limit::Waiters => "waiting acquisitions in one space",
             Limit::WaitersPerSession => "waiting acquisitions of one session",
             Limit::Rooms => "open rooms in one space",
+            Limit::Features => "features in one space",
+            Limit::Claims => "claims of one feature",
         }
     }
 }

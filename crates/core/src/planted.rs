@@ -22,7 +22,7 @@ bugs! {
     NoCompare "the engine appends whatever position was expected",
     DeltaRepeats "a reader gets a record that it has seen already",
     CompactsTooMuch "a snapshot takes the place of one record more than it stands for",
-    SnapshotShort "a snapshot lacks the last batch that it stands for",
+    SnapshotShort "a snapshot lacks the newest lock",
     SnapshotWithoutQueue "a snapshot forgets who waits",
     SnapshotWithoutRequests "a snapshot forgets the answers by request id",
     SnapshotWithoutTokens "a snapshot forgets how far the fencing tokens have come",

@@ -5,18 +5,26 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::feature::Feature;
 use crate::history::{Entry, History};
 use crate::key::Target;
 use crate::lock::{Lock, Token};
 use crate::outcome::Room;
 use crate::planted::{self, Bug};
+use crate::ports::Ports;
 use crate::state::{Counters, Loss, Remembered, Session, State};
 use crate::time::Time;
 use crate::waiter::Waiter;
 
-/// Everything that a state is made of, in a fixed order: equal states have equal snapshots.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Everything that a state is made of. In order, equal states have equal snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    pub base: SnapshotBase,
+    pub more: SnapshotMore,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotBase {
     counters: Counters,
     sessions: Vec<SavedSession>,
     locks: Vec<Arc<Lock>>,
@@ -27,6 +35,13 @@ pub struct Snapshot {
     history: Vec<Arc<Entry>>,
 }
 
+/// What snapshots did not have from the beginning: stored behind them, so that older ones can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotMore {
+    features: Vec<Arc<Feature>>,
+    ports: Vec<Arc<Ports>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedSession {
     record: Session,
@@ -34,9 +49,25 @@ struct SavedSession {
     lost: Vec<(Target, Arc<Loss>)>,
 }
 
+impl Snapshot {
+    /// Puts everything into its fixed order.
+    #[must_use]
+    pub fn in_order(mut self) -> Snapshot {
+        self.base.sessions.sort_unstable_by(|one, other| one.record.id.cmp(&other.record.id));
+        self.base.locks.sort_unstable_by_key(|lock| lock.id);
+        self.base.waiters.sort_unstable_by_key(|waiter| waiter.id());
+        self
+    }
+}
+
 impl State {
     pub fn snapshot(&self) -> Snapshot {
-        let mut sessions: Vec<SavedSession> = self
+        self.gather().in_order()
+    }
+
+    /// A snapshot that is not in order yet: shares what it can, so that it is made in a moment.
+    pub fn gather(&self) -> Snapshot {
+        let sessions: Vec<SavedSession> = self
             .entries()
             .map(|entry| SavedSession {
                 record: entry.record.clone(),
@@ -44,11 +75,12 @@ impl State {
                 lost: entry.lost.iter().map(|(target, loss)| (target.clone(), loss.clone())).collect(),
             })
             .collect();
-        sessions.sort_unstable_by(|one, other| one.record.id.cmp(&other.record.id));
         let mut locks: Vec<_> = self.locks().cloned().collect();
-        locks.sort_unstable_by_key(|lock| lock.id);
+        if planted::is(Bug::SnapshotShort) {
+            let newest = locks.iter().map(|lock| lock.token).max();
+            locks.retain(|lock| Some(lock.token) != newest);
+        }
         let mut waiters: Vec<_> = self.waiters().cloned().collect();
-        waiters.sort_unstable_by_key(|waiter| waiter.id());
         if planted::is(Bug::SnapshotWithoutQueue) {
             waiters.clear();
         }
@@ -56,7 +88,7 @@ impl State {
         if planted::is(Bug::SnapshotWithoutTokens) {
             counters.last_token = Token::default();
         }
-        Snapshot {
+        let base = SnapshotBase {
             counters,
             sessions,
             locks,
@@ -69,10 +101,13 @@ impl State {
                 .collect(),
             history_made: self.history.made(),
             history: self.history.oldest_first().cloned().collect(),
-        }
+        };
+        let (features, ports) = (self.features().cloned().collect(), self.ports().cloned().collect());
+        Snapshot { base, more: SnapshotMore { features, ports } }
     }
 
     pub fn from_snapshot(snapshot: Snapshot) -> State {
+        let Snapshot { base: snapshot, more } = snapshot;
         let mut state = State::new(snapshot.counters.salt);
         for saved in snapshot.sessions {
             let id = saved.record.id.clone();
@@ -93,6 +128,12 @@ impl State {
         }
         for (number, remembered) in snapshot.requests {
             state.put_request(number, Some(remembered));
+        }
+        for feature in more.features {
+            state.put_feature(&feature.id.clone(), Some(feature));
+        }
+        for ports in more.ports {
+            state.put_ports(&ports.session.clone(), Some(ports));
         }
         state.history = History::restored(snapshot.history, snapshot.history_made);
         state.counters = snapshot.counters;

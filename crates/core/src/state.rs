@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::feature::Feature;
 use crate::history::History;
 use crate::index::ConflictIndex;
 use crate::journal::{Journal, Undo};
 use crate::key::{Key, Target};
 use crate::limits::{REQUEST_MEMORY, REQUESTS_MAX, REQUESTS_PER_SESSION_MAX, SESSION_ALIVE};
-use crate::lock::{Lock, LockId, Token, WaiterId};
+use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
+use crate::ports::{PortRules, Ports};
 use crate::session::{AgentName, Intention, RequestId, SessionId};
 use crate::span::Span;
 use crate::time::{Millis, Stamp, Time};
@@ -29,12 +31,18 @@ pub struct Rules {
     pub quota_limit: u32,
     pub quota_window: Millis,
     pub history_kept: Millis,
+    pub ports: PortRules,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
         use crate::limits::{HISTORY_KEPT, QUOTA_LIMIT_DEFAULT, QUOTA_WINDOW_DEFAULT};
-        Rules { quota_limit: QUOTA_LIMIT_DEFAULT, quota_window: QUOTA_WINDOW_DEFAULT, history_kept: HISTORY_KEPT }
+        Rules {
+            quota_limit: QUOTA_LIMIT_DEFAULT,
+            quota_window: QUOTA_WINDOW_DEFAULT,
+            history_kept: HISTORY_KEPT,
+            ports: PortRules::default(),
+        }
     }
 }
 
@@ -55,6 +63,9 @@ pub struct State {
     room_keys: HashMap<u64, Key>,
     requests: BTreeMap<u64, Arc<Remembered>>,
     request_numbers: HashMap<(SessionId, RequestId), u64>,
+    pub(crate) features: BTreeMap<FeatureId, Arc<Feature>>,
+    pub(crate) ports: BTreeMap<SessionId, Arc<Ports>>,
+    pub(crate) port_ends: BTreeSet<(Time, SessionId)>,
     pub(crate) history: History,
     pub(crate) journal: Journal,
 }
@@ -148,6 +159,9 @@ impl State {
             room_keys: HashMap::new(),
             requests: BTreeMap::new(),
             request_numbers: HashMap::new(),
+            features: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            port_ends: BTreeSet::new(),
             history: History::default(),
             journal: Journal::default(),
         }
@@ -250,12 +264,13 @@ impl State {
         self.counters.last_token
     }
 
-    /// When time alone will change something: a lock expires, a wait is over, a room is left.
+    /// When time alone will change something: a lock expires, a wait is over, a room is left, ports come free.
     pub fn next_wake(&self) -> Option<Time> {
         let times = [
             self.expiries.first().map(|(time, _)| *time),
             self.waiter_checks.first().map(|(time, _)| *time),
             self.room_ends.first().map(|(time, _)| *time),
+            self.port_ends.first().map(|(time, _)| *time),
         ];
         times.into_iter().flatten().min()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lockkeeper_core::command::{Command, Want};
 use lockkeeper_core::decide::Context;
 use lockkeeper_core::event::{Event, Withdrawal};
-use lockkeeper_core::lock::{Lock, Token, WaiterId};
+use lockkeeper_core::lock::{FeatureId, Lock, Token, WaiterId};
 use lockkeeper_core::outcome::{Answer, Outcome, Refusal};
 use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
@@ -63,6 +63,7 @@ struct Pending {
     tickets: Vec<Ticket>,
     session: SessionId,
     wants: Vec<Want>,
+    feature: Option<FeatureId>,
     priority: u8,
     queued: Time,
 }
@@ -329,6 +330,7 @@ impl Desk {
                     tickets: Vec::new(),
                     session: acquire.actor.session.clone(),
                     wants: acquire.wants.clone(),
+                    feature: acquire.feature.clone(),
                     priority: acquire.priority,
                     queued,
                 });
@@ -382,7 +384,11 @@ impl Desk {
             | Event::RoomOpened { .. }
             | Event::RoomClosed { .. }
             | Event::Vanished { .. }
-            | Event::GivenBack { .. } => Vec::new(),
+            | Event::GivenBack { .. }
+            | Event::FeatureRegistered(_)
+            | Event::FeatureEnded { .. }
+            | Event::PortsAllocated { .. }
+            | Event::PortsFreed { .. } => Vec::new(),
         }
     }
 
@@ -399,8 +405,11 @@ impl Desk {
         let Some(pending) = self.take_pending(waiter) else { return Vec::new() };
         let answer = match why {
             Withdrawal::TimedOut | Withdrawal::SessionGone => {
-                let busy = self.state.timed_out(&pending.session, &pending.wants, pending.priority, pending.queued);
-                Answer::Refused(Refusal::Busy(busy))
+                let Pending { session, wants, feature, priority, queued, .. } = &pending;
+                Answer::Refused(match self.state.pause_of(feature.as_ref(), session) {
+                    Some(by) => Refusal::Paused { by },
+                    None => Refusal::Busy(self.state.timed_out(session, wants, *priority, *queued)),
+                })
             }
             Withdrawal::Disconnected => Answer::Withdrawn,
         };
@@ -412,14 +421,19 @@ impl Desk {
     fn after(&self, answer: &Answer) -> u64 {
         match answer {
             _ if planted::is(Bug::ForgottenSync) => 0,
-            Answer::Granted { .. } | Answer::Renewed { .. } | Answer::Beaten | Answer::Opened { .. } => {
-                self.position.revision
-            }
+            Answer::Granted { .. }
+            | Answer::Renewed { .. }
+            | Answer::Beaten
+            | Answer::Opened { .. }
+            | Answer::FeatureRegistered { .. }
+            | Answer::PortsAllocated { .. } => self.position.revision,
             Answer::Released { .. }
             | Answer::ForceReleased { .. }
             | Answer::Closed { .. }
             | Answer::RoomOpened { .. }
             | Answer::RoomClosed { .. }
+            | Answer::FeatureEnded { .. }
+            | Answer::PortsReleased { .. }
             | Answer::Withdrawn
             | Answer::Refused(_) => 0,
         }
@@ -481,21 +495,30 @@ fn frees(event: &Event) -> bool {
         | Event::LossAccepted { .. }
         | Event::RoomClosed { .. }
         | Event::Vanished { .. }
-        | Event::GivenBack { .. } => true,
+        | Event::GivenBack { .. }
+        | Event::FeatureEnded { .. }
+        | Event::PortsFreed { .. } => true,
         // What was freed is handed on in the same batch.
         Event::Granted(grant) => grant.waiter.is_some(),
         Event::Renewed { .. }
         | Event::Queued(_)
         | Event::Beaten { .. }
         | Event::SessionOpened { .. }
-        | Event::RoomOpened { .. } => false,
+        | Event::RoomOpened { .. }
+        | Event::FeatureRegistered(_)
+        | Event::PortsAllocated { .. } => false,
     }
 }
 
 /// Whether somebody is told of an event only when it is durable.
 fn is_awaited(event: &Event) -> bool {
     match event {
-        Event::Granted(_) | Event::Renewed { .. } | Event::Beaten { .. } | Event::SessionOpened { .. } => true,
+        Event::Granted(_)
+        | Event::Renewed { .. }
+        | Event::Beaten { .. }
+        | Event::SessionOpened { .. }
+        | Event::FeatureRegistered(_)
+        | Event::PortsAllocated { .. } => true,
         Event::Released { .. }
         | Event::Expired { .. }
         | Event::Forced { .. }
@@ -507,6 +530,8 @@ fn is_awaited(event: &Event) -> bool {
         | Event::RoomOpened { .. }
         | Event::RoomClosed { .. }
         | Event::Vanished { .. }
-        | Event::GivenBack { .. } => false,
+        | Event::GivenBack { .. }
+        | Event::FeatureEnded { .. }
+        | Event::PortsFreed { .. } => false,
     }
 }

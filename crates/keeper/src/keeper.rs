@@ -75,7 +75,7 @@ impl Keeper {
         stopping: CancellationToken,
     ) -> Result<Keeper, EngineError> {
         let delta = ledger.read(Position::ORIGIN).await?;
-        let desk = fold_anew(settings, &space, delta, |desk| desk).await?;
+        let desk = fold_anew(settings, &space, delta).await?;
         let (mailbox, mails) = mpsc::channel(MAILBOX_MAX);
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
@@ -232,18 +232,13 @@ fn salt_of(space: &Space) -> u64 {
     u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
-/// Folds a whole ledger, and does something with it, beside everything else: it may be a long one.
-pub(crate) async fn fold_anew<T: Send + 'static>(
-    settings: &Settings,
-    space: &Space,
-    delta: Delta,
-    then: impl FnOnce(Desk) -> T + Send + 'static,
-) -> Result<T, EngineError> {
+/// Folds a whole ledger, beside everything else: it may be a long one.
+async fn fold_anew(settings: &Settings, space: &Space, delta: Delta) -> Result<Desk, EngineError> {
     let (rules, salt, name) = (settings.rules.clone(), salt_of(space), space.clone());
     let fold = move || {
         let mut desk = Desk::new(salt, rules);
         desk.fold(delta).map_err(|error| unreadable(&name, &error))?;
-        Ok(then(desk))
+        Ok(desk)
     };
     if settings.has_threads {
         tokio::task::spawn_blocking(fold).await.map_err(|error| EngineError::Stopped(error.to_string()))?

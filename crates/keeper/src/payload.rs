@@ -1,6 +1,7 @@
 //! Events and snapshots as the bytes of a ledger: a version, then postcard.
 
 use lockkeeper_core::event::Event;
+use lockkeeper_core::snapshot::{Snapshot, SnapshotMore};
 use lockkeeper_core::state::State;
 
 /// What the first byte of a payload says about the rest.
@@ -25,12 +26,18 @@ pub(crate) fn decode_events(payload: &[u8]) -> Result<Vec<Event>, PayloadError> 
     postcard::from_bytes(body(payload)?).map_err(PayloadError::Unreadable)
 }
 
-pub(crate) fn encode_snapshot(state: &State) -> Vec<u8> {
-    postcard::to_extend(&state.snapshot(), vec![VERSION]).expect("a snapshot has a form")
+pub(crate) fn encode_snapshot(snapshot: &Snapshot) -> Vec<u8> {
+    let bytes = postcard::to_extend(&snapshot.base, vec![VERSION]).expect("a snapshot has a form");
+    postcard::to_extend(&snapshot.more, bytes).expect("a snapshot has a form")
 }
 
 pub(crate) fn decode_snapshot(payload: &[u8]) -> Result<State, PayloadError> {
-    postcard::from_bytes(body(payload)?).map(State::from_snapshot).map_err(PayloadError::Unreadable)
+    let (base, rest) = postcard::take_from_bytes(body(payload)?).map_err(PayloadError::Unreadable)?;
+    let more = match rest {
+        [] => SnapshotMore::default(),
+        rest => postcard::from_bytes(rest).map_err(PayloadError::Unreadable)?,
+    };
+    Ok(State::from_snapshot(Snapshot { base, more }))
 }
 
 fn body(payload: &[u8]) -> Result<&[u8], PayloadError> {
@@ -45,6 +52,7 @@ fn body(payload: &[u8]) -> Result<&[u8], PayloadError> {
 mod tests {
     use lockkeeper_core::command::{Request, Want};
     use lockkeeper_core::event::{Enqueued, Grant, NewLock, On, Withdrawal};
+    use lockkeeper_core::feature::{Feature, FeatureEnd};
     use lockkeeper_core::key::{Key, Target};
     use lockkeeper_core::lock::{Lock, LockId, Token, WaiterId};
     use lockkeeper_core::mode::Mode;
@@ -128,6 +136,24 @@ mod tests {
                 last_token: Token(13),
             },
             Event::GivenBack { session: SessionId::parse("s").unwrap(), locks: vec![lock] },
+            Event::FeatureRegistered(Feature {
+                id: "F-1".into(),
+                agent: AgentName::parse("a").unwrap(),
+                title: Some("t".into()),
+                branch: None,
+                merge_priority: 5,
+                claims: vec![Key::parse("src/**").unwrap()],
+                metadata: Some("{}".into()),
+                registered: Time(14),
+            }),
+            Event::FeatureEnded { feature: "F-1".into(), end: FeatureEnd::Cancelled },
+            Event::PortsAllocated {
+                session: SessionId::parse("s").unwrap(),
+                agent: AgentName::parse("a").unwrap(),
+                base: 10_100,
+                ttl: Millis(15),
+            },
+            Event::PortsFreed { sessions: vec![SessionId::parse("s").unwrap()] },
         ]
     }
 

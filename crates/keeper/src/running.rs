@@ -12,6 +12,7 @@ use lockkeeper_core::history::Entry;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
+use lockkeeper_core::snapshot::Snapshot;
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Confirm, Durable, EngineError, Ledger, Position};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -22,7 +23,7 @@ use self::recording::BatchIds;
 use crate::beats::Beats;
 use crate::contention::Contention;
 use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
-use crate::keeper::{Failure, Gone, Mail, Read, Reply, fold_anew};
+use crate::keeper::{Failure, Gone, Mail, Read, Reply};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
@@ -267,9 +268,10 @@ impl Running {
                 continue;
             }
             let state = self.desk.state();
-            let locks = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
+            let locks: Vec<_> = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
             let lost = state.lost_of(&session).map(|(target, _)| target.clone()).collect();
-            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks, lost }, after, alone: false }]);
+            let paused = state.pauses_of(&locks);
+            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks, lost, paused }, after, alone: false }]);
         }
     }
 
@@ -400,10 +402,14 @@ impl Running {
         let worth = COMPACT_BYTES_MIN.max(self.snapshot_bytes.saturating_mul(2));
         let may = self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
         if may && self.ledger.bytes_since_snapshot() > worth {
-            let (ledger, settings, space) = (self.ledger.clone(), self.settings.clone(), self.space.clone());
+            let (ledger, space, position) = (self.ledger.clone(), self.space.clone(), self.desk.position());
+            let (snapshot, has_threads) = (self.desk.state().gather(), self.settings.has_threads);
             self.compacting = Some(tokio::spawn(async move {
-                match compact(&*ledger, &settings, &space).await {
-                    Ok(bytes) => Some(bytes),
+                match compact(&*ledger, position, snapshot, has_threads).await {
+                    Ok(bytes) => {
+                        tracing::debug!(%space, %position, bytes, "snapshot");
+                        Some(bytes)
+                    }
                     Err(error) => {
                         tracing::warn!(%space, %error, "the snapshot failed; the log goes on growing");
                         None
@@ -425,18 +431,20 @@ impl Running {
     }
 }
 
-/// Folds the ledger a second time, beside the loop, and leaves a snapshot in its place.
-async fn compact(ledger: &dyn Ledger, settings: &Settings, space: &Space) -> Result<u64, EngineError> {
-    let mut delta = ledger.read(Position::ORIGIN).await?;
-    let end = delta.records.last().map(|record| record.position);
-    if planted::is(Bug::SnapshotShort) {
-        delta.records.pop();
-    }
-    let encode = |desk: Desk| (desk.position(), payload::encode_snapshot(desk.state()));
-    let (position, snapshot) = fold_anew(settings, space, delta, encode).await?;
-    let position = if planted::is(Bug::SnapshotShort) { end.unwrap_or(position) } else { position };
-    let bytes = snapshot.len() as u64;
-    ledger.compact(position, snapshot).await?;
-    tracing::debug!(%space, %position, bytes, "snapshot");
-    Ok(bytes)
+/// Leaves a snapshot in the place of what led to it. Beside the loop: there may be much to write down.
+async fn compact(
+    ledger: &dyn Ledger,
+    position: Position,
+    snapshot: Snapshot,
+    has_threads: bool,
+) -> Result<u64, EngineError> {
+    let encode = move || payload::encode_snapshot(&snapshot.in_order());
+    let bytes = if has_threads {
+        tokio::task::spawn_blocking(encode).await.map_err(|error| EngineError::Stopped(error.to_string()))?
+    } else {
+        encode()
+    };
+    let length = bytes.len() as u64;
+    ledger.compact(position, bytes).await?;
+    Ok(length)
 }

@@ -1,7 +1,7 @@
 //! The door: bodies from outside become commands, or are refused with a word. Parsed once, here.
 
 use lockkeeper_core::command::{Acquire, Actor, Request, Want, Which};
-use lockkeeper_core::key::{Key, KeyKind, Target};
+use lockkeeper_core::key::{Key, KeyKind, Target, logical};
 use lockkeeper_core::limits::{PRIORITY_DEFAULT, PRIORITY_MAX, ROOM_BUSY_DEFAULT, SET_MAX, TTL_MAX, TTL_MIN, WAIT_MAX};
 use lockkeeper_core::lock::{LockId, Token};
 use lockkeeper_core::mode::Mode;
@@ -101,10 +101,9 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
     };
     let feature = match body.feature_id.as_deref() {
         None => None,
-        Some(feature) => Some(
-            AgentName::parse(feature)
-                .map_err(|_| No::new(Word::InvalidRequest, "A feature_id is 1 to 128 printable characters."))?,
-        ),
+        Some(text) => Some(logical::feature_id(text).ok_or_else(|| {
+            No::new(Word::InvalidRequest, "A feature_id is 1 to 128 letters, digits, dots, underscores and hyphens.")
+        })?),
     };
     Ok(Acquire {
         actor: actor(body, caller)?,
@@ -113,7 +112,7 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
         ttl: ttl(body.ttl_ms, body.ttl_minutes)?.unwrap_or(default_ttl),
         wait: wait(body.wait_ms)?,
         priority,
-        feature: feature.map(|feature| feature.as_str().into()),
+        feature,
         request: request("locks/acquire", body)?,
     })
 }
@@ -150,7 +149,7 @@ fn wants(
     }
 }
 
-fn at_most(count: usize, most: usize) -> Result<(), No> {
+pub(crate) fn at_most(count: usize, most: usize) -> Result<(), No> {
     if count <= most {
         return Ok(());
     }
@@ -236,7 +235,7 @@ pub(crate) fn ttl(ms: Option<Whole>, minutes: Option<Whole>) -> Result<Option<Mi
     Err(No::new(Word::InvalidTtl, format!("A TTL is {TTL_MIN} to {} minutes; this one is not.", TTL_MAX.0 / 60_000)))
 }
 
-fn wait(ms: Option<Whole>) -> Result<Millis, No> {
+pub(crate) fn wait(ms: Option<Whole>) -> Result<Millis, No> {
     match ms {
         None => Ok(Millis(0)),
         Some(Whole(ms)) if (0..=i128::from(WAIT_MAX.0)).contains(&ms) => Ok(Millis(ms as u64)),
@@ -263,4 +262,9 @@ pub(crate) fn limit(limit: Option<Whole>, default: usize, most: usize) -> Result
         Some(Whole(rows)) if (1..=most as i128).contains(&rows) => Ok(rows as usize),
         Some(_) => Err(No::new(Word::LimitExceeded, format!("A list has 1 to {most} rows."))),
     }
+}
+
+/// A text of strangers as a refusal may repeat it.
+pub(crate) fn shown(text: &str) -> String {
+    lockkeeper_core::text::one_line(text).chars().take(40).collect()
 }

@@ -171,6 +171,10 @@ impl Row {
 }
 
 fn tool_table() -> Vec<Row> {
+    lock_tools().into_iter().chain(team_tools()).collect()
+}
+
+fn lock_tools() -> Vec<Row> {
     let path = json!({ "type": "string", "description": "Path in the repository (src/** for a tree), or a key like api:GET /v1/users" });
     let line = json!({ "type": "integer" });
     let lock_id = json!({ "type": "string" });
@@ -187,6 +191,7 @@ fn tool_table() -> Vec<Row> {
                 "mode": { "enum": ["exclusive", "shared"] },
                 "ttl_minutes": { "type": "integer", "description": "1 to 480" },
                 "wait_seconds": { "type": "number", "description": "Wait in the queue if it is taken; at most 50" },
+                "feature_id": { "type": "string", "description": "What the work is for, if it can be paused" },
                 "locks": {
                     "type": "array",
                     "description": "Several at once, all or nothing, in place of file_path",
@@ -249,6 +254,32 @@ fn tool_table() -> Vec<Row> {
             description: "Take a lock away from its holder. Only when a person asked for it.",
             properties: json!({ "lock_id": lock_id, "file_path": { "type": "string" }, "reason": { "type": "string" } }),
             required: &["reason"],
+            read_only: false,
+        },
+    ]
+}
+
+/// For agents that work on features together.
+fn team_tools() -> [Row; 2] {
+    [
+        Row {
+            name: "feature_check",
+            operation: Operation::CheckFeature,
+            description: "Whether your feature is paused: call it before you start and, with finalize, before you finish.",
+            properties: json!({
+                "feature_id": { "type": "string" },
+                "finalize": { "type": "boolean", "description": "Keep pauses away for 30 s, to finish" },
+                "wait_seconds": { "type": "number", "description": "Wait for the end of a pause; at most 50" },
+            }),
+            required: &["feature_id"],
+            read_only: false,
+        },
+        Row {
+            name: "allocate_ports",
+            operation: Operation::AllocatePorts,
+            description: "Four ports of your own (database, REST, realtime, API) and a compose project name. Asking again gives the same.",
+            properties: json!({}),
+            required: &[],
             read_only: false,
         },
     ]

@@ -38,6 +38,8 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         Operation::History => lines(rows(answer, "events"), "Nothing has happened yet.", |event| {
             format!("{} {} {} by {}", text(event, "time"), text(event, "action"), place(event), text(event, "owner"))
         }),
+        Operation::CheckFeature => text(answer, "message").to_owned(),
+        Operation::AllocatePorts => format!("These ports are yours:\n{}", text(answer, "env_snippet")),
         Operation::KeyStatus
         | Operation::Events
         | Operation::OpenSession
@@ -50,6 +52,16 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         | Operation::Rooms
         | Operation::Audit
         | Operation::Status
+        | Operation::RegisterFeature
+        | Operation::EndFeature
+        | Operation::FeatureConflicts
+        | Operation::Features
+        | Operation::PauseFeature
+        | Operation::ResumeFeature
+        | Operation::ReleasePorts
+        | Operation::PortsStatus
+        | Operation::CheckPolicy
+        | Operation::ReloadPolicy
         | Operation::Stop => answer.to_string(),
     }
 }

@@ -1,6 +1,9 @@
 //! Refusals in words: what happened, who holds it, and the next command. Written once, for every door.
 
+use std::sync::Arc;
+
 use lockkeeper_core::key::{InvalidKey, Target};
+use lockkeeper_core::lock::Lock;
 use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, NotFound, Refusal};
 use lockkeeper_core::span::{InvalidRange, Span};
 use lockkeeper_core::time::Millis;
@@ -135,6 +138,21 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
             Word::OperationNotPermitted,
             format!("Session {session} belongs to {agent}; this credential speaks for another agent."),
         ),
+        Refusal::Paused { by } => paused(by, viewer),
+        Refusal::ForeignFeature { feature } => No::new(
+            Word::OperationNotPermitted,
+            format!("Feature {} belongs to {}; this credential speaks for another agent.", feature.id, feature.agent),
+        ),
+        Refusal::NoPorts { used, sessions } => {
+            let mut no = No::new(
+                Word::NoPortsAvailable,
+                format!(
+                    "No ports are free: {used} of {sessions} sessions have some, and what others listen on is passed over."
+                ),
+            );
+            no.body.limit = Some(u64::from(*sessions));
+            no.hint("lockkeeper ports status shows who has them; lockkeeper ports release gives one's own back")
+        }
         Refusal::LimitExceeded { what } => {
             let mut no =
                 No::new(Word::LimitExceeded, format!("There may be at most {} {}.", what.number(), what.what()));
@@ -142,6 +160,22 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
             no
         }
     }
+}
+
+/// Somebody else holds the key that pauses a feature.
+pub(crate) fn paused(by: &Lock, viewer: Viewer) -> No {
+    let (key, more) = (by.target.key.as_str(), by.expires.since(viewer.now.time));
+    let feature = key.strip_prefix("feature:").and_then(|rest| rest.strip_suffix(":pause")).unwrap_or(key);
+    let why = quoted(by.intention.as_str());
+    let mut no = No::new(
+        Word::Paused,
+        format!("Feature {feature} is paused by {}{why} for {more} more; what you hold stays yours.", by.agent),
+    );
+    no.body.conflicts = vec![viewer.conflict(&lockkeeper_core::outcome::Conflict {
+        wanted: by.target.clone(),
+        with: Blocker::Held(Arc::new(by.clone())),
+    })];
+    no.hint(format!("wait until it goes on: lockkeeper feature check {feature} --wait 10m"))
 }
 
 fn not_found(what: &NotFound) -> No {
@@ -155,6 +189,7 @@ fn not_found(what: &NotFound) -> No {
             No::new(Word::NotFound, format!("Nobody holds {named}."))
         }
         NotFound::Session(session) => No::new(Word::NotFound, format!("There is no session {session}.")),
+        NotFound::Feature(id) => No::new(Word::NotFound, format!("There is no feature {id}.")),
         NotFound::Room(key) => No::new(Word::NotFound, format!("Nobody is in the room of {key}.")),
     }
 }

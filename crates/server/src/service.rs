@@ -1,7 +1,10 @@
 //! What a service does, whichever door a request came through: parse, ask the keeper, answer, write the audit line.
 
 mod about;
+mod features;
 mod locks;
+mod policy;
+mod ports;
 mod sessions;
 
 use std::collections::HashMap;
@@ -21,7 +24,7 @@ use lockkeeper_keeper::audit::{self, Audit, Harmless};
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::trace::TraceParent;
-use lockkeeper_wire::answer::Done;
+use lockkeeper_wire::answer::{Done, PolicyReloaded};
 use lockkeeper_wire::operation::{Access, Operation};
 use lockkeeper_wire::request::Asker;
 use lockkeeper_wire::word::Word;
@@ -30,6 +33,8 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use self::policy::PolicyInForce;
+pub use self::policy::{ReadPolicy, policy};
 use crate::door;
 use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
@@ -105,6 +110,7 @@ pub struct Service {
     engine: Arc<dyn Engine>,
     default_space: Space,
     pub(crate) settings: Settings,
+    policy: PolicyInForce,
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
@@ -153,6 +159,7 @@ impl Service {
             engine,
             default_space,
             settings,
+            policy: PolicyInForce::default(),
             audit,
             metrics,
             about,
@@ -246,13 +253,13 @@ impl Service {
             Operation::KeyStatus => self.key_status(parse(input)?, caller, noted).await,
             Operation::History => self.history(parse(input)?, noted).await,
             Operation::OpenSession => {
-                self.session(parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
+                self.session(operation, parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
             }
             Operation::CloseSession => {
-                self.session(parse(input)?, caller, noted, |actor| Command::CloseSession { actor }).await
+                self.session(operation, parse(input)?, caller, noted, |actor| Command::CloseSession { actor }).await
             }
             Operation::RestoreSession => {
-                self.session(parse(input)?, caller, noted, |actor| Command::RestoreSession { actor }).await
+                self.session(operation, parse(input)?, caller, noted, |actor| Command::RestoreSession { actor }).await
             }
             Operation::Sessions => self.sessions(parse(input)?, noted).await,
             Operation::OpenRoom => self.open_room(parse(input)?, caller, noted).await,
@@ -263,6 +270,20 @@ impl Service {
             Operation::Stop => {
                 self.stop();
                 json(&Done { success: true })
+            }
+            Operation::RegisterFeature => self.register_feature(parse(input)?, caller, noted).await,
+            Operation::EndFeature => self.end_feature(parse(input)?, caller, noted).await,
+            Operation::FeatureConflicts => self.feature_conflicts(parse(input)?, caller, noted).await,
+            Operation::Features => self.features(parse(input)?, caller, noted).await,
+            Operation::PauseFeature => self.pause_feature(parse(input)?, caller, noted).await,
+            Operation::ResumeFeature => self.resume_feature(parse(input)?, caller, noted).await,
+            Operation::CheckFeature => self.check_feature(parse(input)?, caller, noted).await,
+            Operation::AllocatePorts => self.allocate_ports(parse(input)?, caller, noted).await,
+            Operation::ReleasePorts => self.release_ports(parse(input)?, caller, noted).await,
+            Operation::PortsStatus => self.ports_status(parse(input)?, caller, noted).await,
+            Operation::CheckPolicy => self.check_policy(&parse(input)?, caller),
+            Operation::ReloadPolicy => {
+                self.reload_policy().and_then(|rules| json(&PolicyReloaded { success: true, rules }))
             }
             Operation::Events | Operation::AttachSession => {
                 Err(No::new(Word::InvalidRequest, "This answers with a stream; ask for it as one."))
@@ -349,6 +370,14 @@ fn is_audited(operation: Operation) -> bool {
         | Operation::AttachSession
         | Operation::OpenRoom
         | Operation::CloseRoom
+        | Operation::RegisterFeature
+        | Operation::EndFeature
+        | Operation::PauseFeature
+        | Operation::ResumeFeature
+        | Operation::CheckFeature
+        | Operation::AllocatePorts
+        | Operation::ReleasePorts
+        | Operation::ReloadPolicy
         | Operation::Stop => true,
         Operation::Renew
         | Operation::Check
@@ -359,6 +388,10 @@ fn is_audited(operation: Operation) -> bool {
         | Operation::Sessions
         | Operation::Rooms
         | Operation::Audit
+        | Operation::FeatureConflicts
+        | Operation::Features
+        | Operation::PortsStatus
+        | Operation::CheckPolicy
         | Operation::Status => false,
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::refusal::No;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Binding, Events, UNREAD_MAX};
-use crate::{turns, view};
+use crate::{door, turns, view};
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
 const OPEN_MAX: usize = 256;
@@ -180,7 +180,7 @@ impl Connection {
         };
         let id = question.id;
         let Some(operation) = Operation::named(question.op) else {
-            let no = No::new(Word::NotFound, format!("There is no operation '{}'.", shown(question.op)));
+            let no = No::new(Word::NotFound, format!("There is no operation '{}'.", door::shown(question.op)));
             self.write(Answered { id, reply: service::reply(Err(no)) }, out);
             return None;
         };
@@ -302,8 +302,4 @@ fn next_line(incoming: &[u8]) -> std::io::Result<Option<&[u8]>> {
         return Err(std::io::Error::other("a line is too long"));
     }
     Ok(end.map(|end| &incoming[..end]))
-}
-
-fn shown(text: &str) -> String {
-    lockkeeper_core::text::one_line(text).chars().take(40).collect()
 }

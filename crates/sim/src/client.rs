@@ -377,7 +377,7 @@ impl Client {
         let session = actor.session.clone();
         let held_before: Vec<LockId> = self.mind().held.keys().copied().collect();
         let command = Command::Renew { actor, which: Which::Everything, ttl: None, token: None };
-        let Heard::Told(Answer::Renewed { locks, lost: _ }) = self.call(command, 0).await else { return };
+        let Heard::Told(Answer::Renewed { locks, .. }) = self.call(command, 0).await else { return };
         if self.mind().session != session {
             return;
         }

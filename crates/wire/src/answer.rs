@@ -54,6 +54,9 @@ pub struct Changed {
     /// What the session lost and has neither given back nor got back.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub lost: Vec<String>,
+    /// By which others pause the features of what is held: stop at the next good moment.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub paused: Vec<LockView>,
     /// Of a set, the ids of what the session held already.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refreshed: Vec<String>,
@@ -351,6 +354,128 @@ pub struct SettingsView {
     pub rate_limit: u32,
     pub rate_limit_window_ms: u64,
     pub history_ttl_sec: u64,
+}
+
+/// A feature that is worked on.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FeatureView {
+    pub feature_id: String,
+    pub owner: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub branch_name: Option<String>,
+    pub merge_priority: u8,
+    pub resource_claims: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub metadata: Option<serde_json::Value>,
+    pub registered_at: String,
+    /// The lock that pauses it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paused: Option<LockView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FeatureChanged {
+    pub success: bool,
+    /// `registered`, `completed` or `cancelled`.
+    pub action: String,
+    pub feature: FeatureView,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub feasibility: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub conflicts: Vec<ClaimView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FeatureList {
+    pub features: Vec<FeatureView>,
+    pub total: usize,
+}
+
+/// How far a feature could go beside the others.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FeatureConflicts {
+    pub success: bool,
+    pub candidate_feature_id: String,
+    /// `FULL` (shares nothing), `PARTIAL`, or `SEQUENTIAL` (more than half of the claims are shared).
+    pub feasibility: String,
+    pub conflicts: Vec<ClaimView>,
+}
+
+/// A claim that two features share.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimView {
+    pub claim: String,
+    pub feature_id: String,
+    /// Theirs that it meets.
+    pub theirs: String,
+}
+
+/// Whether work on a feature may begin, or end.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FeatureChecked {
+    pub success: bool,
+    pub feature_id: String,
+    pub paused: bool,
+    pub message: String,
+    /// With `finalize`: keeps pauses away until it is released, or for 30 s.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lock: Option<LockView>,
+}
+
+/// The ports of one session.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PortsView {
+    pub session_id: String,
+    pub owner: String,
+    pub db_port: u16,
+    pub rest_port: u16,
+    pub realtime_port: u16,
+    pub api_port: u16,
+    pub compose_project_name: String,
+    pub expires_at: String,
+    pub expires_in_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PortsAllocated {
+    pub success: bool,
+    pub allocation: PortsView,
+    /// Lines for a shell: `export NAME=value`.
+    pub env_snippet: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PortsReleased {
+    pub success: bool,
+    pub session_id: String,
+    /// There was something to give back.
+    pub released: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PortsStatus {
+    pub allocations: Vec<PortsView>,
+    pub sessions_max: u16,
+    pub base_port: u16,
+    pub stride: u16,
+}
+
+/// What the policy says, and which rule says it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyVerdict {
+    pub success: bool,
+    pub allowed: bool,
+    pub rule: String,
+    pub trust: u8,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyReloaded {
+    pub success: bool,
+    pub rules: Vec<String>,
 }
 
 /// Nothing more to say.

@@ -208,6 +208,72 @@ requests! {
 
     /// Asks about the service itself.
     StatusRequest {}
+
+    /// Names a feature that is worked on, and the keys that it claims.
+    FeatureRequest {
+        feature_id: String,
+        /// Files, trees and logical keys that the feature will change.
+        resource_claims: Vec<String>,
+        title: String,
+        branch_name: String,
+        /// 1 to 10, 5 if left out; the greater is merged first.
+        merge_priority: Whole,
+        /// Whatever should be kept with it.
+        metadata: serde_json::Map<String, serde_json::Value>,
+    }
+
+    /// Says that a feature has ended.
+    FeatureEndRequest {
+        feature_id: String,
+        /// `completed` or `cancelled`; completed if left out.
+        status: String,
+    }
+
+    /// Asks how far a feature could go beside those that are registered.
+    FeatureConflictsRequest {
+        candidate_feature_id: String,
+        candidate_claims: Vec<String>,
+    }
+
+    /// Stops the line: nobody else gets anything new for the feature until it is resumed.
+    FeaturePauseRequest {
+        feature_id: String,
+        #[serde(alias = "reason")]
+        intention: String,
+        /// How long the pause lives without a heartbeat; 120 minutes if left out.
+        ttl_ms: Whole,
+        ttl_minutes: Whole,
+        /// How long to wait for those who are just finishing; 60 s if left out.
+        wait_ms: Whole,
+    }
+
+    /// Ends a pause.
+    FeatureResumeRequest {
+        feature_id: String,
+    }
+
+    /// Asks whether a feature is paused, at the start of work or before its finish.
+    FeatureCheckRequest {
+        feature_id: String,
+        /// Holds the feature's key shared for up to 30 s, so that no pause can slip in before the finish.
+        finalize: bool,
+        /// How long to wait for the end of a pause. Left out: not at all.
+        wait_ms: Whole,
+    }
+
+    /// Asks for ports of the session's own, or for the same ones again.
+    PortsRequest {
+        /// Ports that something else uses where the session runs.
+        taken: Vec<u16>,
+    }
+
+    /// Asks what the policy says, without doing it.
+    PolicyCheckRequest {
+        /// As rules name it: `acquire`, `force-release`, ...; acquire if left out.
+        operation: String,
+        #[serde(alias = "key")]
+        file_path: String,
+    }
 }
 
 /// One key of a set.

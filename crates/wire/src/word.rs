@@ -5,6 +5,8 @@
 pub enum Word {
     Busy,
     Deadlock,
+    Paused,
+    NoPortsAvailable,
     RequestMismatch,
     LockLost,
     Compacted,
@@ -30,9 +32,11 @@ pub enum Word {
 }
 
 impl Word {
-    pub const ALL: [Word; 24] = [
+    pub const ALL: [Word; 26] = [
         Word::Busy,
         Word::Deadlock,
+        Word::Paused,
+        Word::NoPortsAvailable,
         Word::RequestMismatch,
         Word::LockLost,
         Word::Compacted,
@@ -79,6 +83,8 @@ impl Word {
         match self {
             Word::Busy => ("busy", 409, 5),
             Word::Deadlock => ("deadlock", 409, 5),
+            Word::Paused => ("paused", 409, 5),
+            Word::NoPortsAvailable => ("no_ports_available", 409, 5),
             Word::RequestMismatch => ("request_mismatch", 409, 5),
             Word::LockLost => ("lock_lost", 410, 4),
             Word::Compacted => ("compacted", 410, 1),

@@ -3,6 +3,7 @@
 mod bench;
 mod crash;
 mod doors;
+mod features;
 mod house;
 mod locks;
 mod mcp;

@@ -13,6 +13,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 PROGRAM, REPOSITORY, HOME, URL, CREDENTIAL = sys.argv[1:6]
 TOOLS = {"acquire_lock", "release_lock", "check_locks", "list_locks", "heartbeat", "lock_history"}
+TOOLS |= {"feature_check", "allocate_ports"}
 
 
 def stdio():
@@ -60,6 +61,22 @@ async def two_agents_over_stdio(mode):
         assert not error and len(beaten["locks"]) == 1, beaten
         error, bad, _ = await tell(first, "acquire_lock", file_path="/etc/passwd", intention="no")
         assert error and bad["error"] == "invalid_path", bad
+        error, ports, text = await tell(first, "allocate_ports")
+        assert not error and ports["allocation"]["db_port"] >= 10000 and "export DB_PORT=" in text, (ports, text)
+        error, again, _ = await tell(first, "allocate_ports")
+        assert again["allocation"]["db_port"] == ports["allocation"]["db_port"], (ports, again)
+        error, paused, _ = await tell(first, "acquire_lock", file_path="feature:F-1:pause", intention="Escalation")
+        assert not error, paused
+        error, stopped, text = await tell(second, "feature_check", feature_id="F-1")
+        assert error and stopped["error"] == "paused" and "Escalation" in text, (stopped, text)
+        error, stopped, _ = await tell(second, "acquire_lock", file_path="x", feature_id="F-1", intention="Work")
+        assert error and stopped["error"] == "paused", stopped
+        error, _, _ = await tell(first, "release_lock", file_path="feature:F-1:pause")
+        assert not error
+        error, checked, text = await tell(second, "feature_check", feature_id="F-1", finalize=True)
+        assert not error and not checked["paused"] and "finish" in text, (checked, text)
+        error, _, _ = await tell(second, "release_lock", file_path="feature:F-1:pause")
+        assert not error
         waiting = asyncio.create_task(
             tell(second, "acquire_lock", file_path="src/auth.rs", intention="Next", wait_seconds=20)
         )

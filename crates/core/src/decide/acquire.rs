@@ -44,6 +44,7 @@ impl Deciding<'_> {
         if parts.new.is_empty() {
             return Ok(self.grant(acquire, None, parts));
         }
+        self.not_paused(acquire)?;
         let held = self.state.entry(session).map_or(0, |entry| entry.locks.len());
         if held + parts.new.len() > LOCKS_PER_SESSION_MAX {
             return Err(exceeded(Limit::LocksPerSession));

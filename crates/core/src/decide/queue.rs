@@ -35,7 +35,8 @@ impl Deciding<'_> {
                 if planted::is(Bug::WaiterCheckedInPart) {
                     new.truncate(1);
                 }
-                if !self.state.is_blocked(&waiter.asked.session, &new, waiter.rank()) {
+                let paused = self.state.pause_of(waiter.asked.feature.as_ref(), &waiter.asked.session).is_some();
+                if !paused && !self.state.is_blocked(&waiter.asked.session, &new, waiter.rank()) {
                     self.grant_waiter(&waiter.asked);
                 }
             }
@@ -51,6 +52,7 @@ impl Deciding<'_> {
                 found.insert((waiter.rank(), waiter.id()));
                 ControlFlow::Continue(())
             });
+            found.extend(self.state.waiters_of_paused(&target.key).map(|waiter| (waiter.rank(), waiter.id())));
         }
         found
     }

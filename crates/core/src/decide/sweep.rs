@@ -22,6 +22,10 @@ impl Deciding<'_> {
         for key in self.state.overdue_rooms(now) {
             self.leave_room(&key, None);
         }
+        let ports = self.state.overdue_ports(now);
+        if !ports.is_empty() {
+            self.free(ports);
+        }
         for id in self.state.overdue_waiters(now) {
             // It may have left just now, when something came free.
             let Some(why) = self.state.waiter(id).and_then(|waiter| waiter.leaves(now)) else { continue };

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lockkeeper_core::command::{Acquire, Command, Request, Which};
 use lockkeeper_core::decide::Context;
 use lockkeeper_core::event::Event;
+use lockkeeper_core::feature::FeatureEnd;
 use lockkeeper_core::key::Key;
 use lockkeeper_core::lock::LockId;
 use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
@@ -12,6 +13,7 @@ use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
 use proptest::prelude::*;
 
+use crate::features::feature;
 use crate::house::{House, actor, want, wanting};
 
 /// Commands of a few sessions over a few keys, so that they meet.
@@ -30,24 +32,27 @@ fn story() -> impl Strategy<Value = Vec<(u64, Command)>> {
         Just("d/x~"),
         Just("flag:a/*"),
         Just("flag:a/b"),
+        Just("feature:F:pause"),
+        Just("feature:F:pause~"),
     ];
+    let for_feature = prop_oneof![3 => Just(None), 1 => Just(Some("F".into()))];
     let request = prop_oneof![3 => Just(None), 1 => (0..3u64).prop_map(|n| {
         Some(Request { id: RequestId::parse(&format!("r{n}")).unwrap(), digest: n })
     })];
     let waits = prop_oneof![Just(0u64), Just(0), Just(8_000), Just(60_000)];
-    let acquire = (session(), prop::collection::vec(key.clone(), 1..3), waits, 0..=10u8, request, 1..40u64).prop_map(
-        |(session, keys, wait, priority, request, ttl)| {
-            let base = wanting(session, &keys);
-            Command::Acquire(Acquire { wait: Millis(wait), priority, request, ttl: Millis(ttl * 1000), ..base })
-        },
-    );
+    let acquire =
+        (session(), prop::collection::vec(key.clone(), 1..3), waits, 0..=10u8, request, 1..40u64, for_feature)
+            .prop_map(|(session, keys, wait, priority, request, ttl, feature)| {
+                let (base, wait, ttl) = (wanting(session, &keys), Millis(wait), Millis(ttl * 1000));
+                Command::Acquire(Acquire { wait, priority, request, ttl, feature, ..base })
+            });
     let release = (session(), key.clone()).prop_map(|(session, key)| Command::Release {
         actor: actor(session),
         which: Which::Key(want(key).target.key, None),
         token: None,
         request: None,
     });
-    let others = (session(), 0..7u8).prop_map(|(session, which)| {
+    let others = (session(), 0..11u8).prop_map(|(session, which)| {
         let key = Key::parse("f").unwrap();
         match which {
             0 => Command::CloseSession { actor: actor(session) },
@@ -61,6 +66,10 @@ fn story() -> impl Strategy<Value = Vec<(u64, Command)>> {
                 request: None,
             },
             5 => Command::Beat { sessions: vec![SessionId::parse(session).unwrap()], waiters: Vec::new() },
+            6 => Command::AllocatePorts { actor: actor(session), taken: vec![10_001] },
+            7 => Command::ReleasePorts { actor: actor(session) },
+            8 => Command::RegisterFeature { actor: actor(session), feature: feature(session, &["d/**"]) },
+            9 => Command::EndFeature { actor: actor(session), feature: session.into(), end: FeatureEnd::Completed },
             _ => Command::Sweep,
         }
     });
@@ -81,7 +90,8 @@ fn check_invariants(state: &State, now: Time) {
     let waiters: Vec<_> = state.waiters().collect();
     for waiter in &waiters {
         let blocked = state.timed_out(&waiter.asked.session, &waiter.asked.wants, waiter.asked.priority, waiter.queued);
-        assert!(!blocked.conflicts.is_empty(), "nobody waits for nothing: {waiter:?}");
+        let paused = state.pause_of(waiter.asked.feature.as_ref(), &waiter.asked.session).is_some();
+        assert!(paused || !blocked.conflicts.is_empty(), "nobody waits for nothing: {waiter:?}");
     }
 }
 

@@ -184,6 +184,8 @@ impl Running {
             | Command::CloseRoom { .. }
             | Command::Withdraw { .. }
             | Command::GiveBack { .. }
+            | Command::EndFeature { .. }
+            | Command::ReleasePorts { .. }
             | Command::Mourn { .. }
             | Command::Sweep => true,
             Command::Acquire(_)
@@ -191,6 +193,8 @@ impl Running {
             | Command::OpenSession { .. }
             | Command::RestoreSession { .. }
             | Command::OpenRoom { .. }
+            | Command::RegisterFeature { .. }
+            | Command::AllocatePorts { .. }
             | Command::Beat { .. } => false,
         };
         let goes_on = |asked: &Asked| only_frees(&asked.command) && !planted::is(Bug::FullRefusesReleases);

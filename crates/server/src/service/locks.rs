@@ -16,6 +16,7 @@ use lockkeeper_wire::answer::{
     Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView,
 };
 use lockkeeper_wire::number::Whole;
+use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{
     AcquireRequest, CheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, ReleaseRequest, RenewRequest,
 };
@@ -33,6 +34,8 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let acquire = door::acquire(&body, caller, self.settings.default_ttl)?;
         noted.actor(&acquire.actor);
+        let keys = acquire.wants.iter().map(|want| &want.target.key);
+        self.permit(Operation::Acquire, caller, Some(&acquire.actor.agent), keys)?;
         let (set, actor) = (body.locks.is_some(), acquire.actor.clone());
         let acquire = Command::Acquire(acquire);
         // Over the socket, whoever is gone has no use for a grant.
@@ -60,6 +63,7 @@ impl Service {
                 locks: viewer.locks(&locks),
                 refreshed: had.iter().map(|lock| lock.id.to_string()).collect(),
                 lost: Vec::new(),
+                paused: Vec::new(),
                 file_path: None,
                 strength: Some(strength),
                 heartbeat_interval_ms: Some(heartbeat),
@@ -68,7 +72,7 @@ impl Service {
     }
 
     /// How often to beat for a lock: often enough that two lost beats do no harm.
-    fn heartbeat(&self, ttl: Millis) -> u64 {
+    pub(super) fn heartbeat(&self, ttl: Millis) -> u64 {
         self.settings.heartbeat_interval.0.min(ttl.0 / 3).max(100)
     }
 
@@ -85,6 +89,7 @@ impl Service {
                     return Err(No::new(Word::InvalidRequest, "Say what to release: a file_path, a lock_id, or all."));
                 }
             };
+        self.permit(Operation::Release, caller, Some(&actor.agent), key_of(&which))?;
         let token = door::token(body.fencing_token)?;
         let request = door::request("locks/release", &body)?;
         let answer = keeper.ask(Command::Release { actor, which, token, request }).await?;
@@ -105,11 +110,13 @@ impl Service {
         noted.actor(&actor);
         let which = door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)?;
         let which = which.unwrap_or(Which::Everything);
+        self.permit(Operation::Renew, caller, Some(&actor.agent), key_of(&which))?;
         let (ttl, token) = (door::ttl(body.ttl_ms, body.ttl_minutes)?, door::token(body.fencing_token)?);
         let answer = keeper.ask(Command::Renew { actor, which, ttl, token }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
-            Answer::Renewed { locks, lost } => json(&Changed {
+            Answer::Renewed { locks, lost, paused } => json(&Changed {
+                paused: viewer.locks(&paused),
                 lost: lost.iter().map(ToString::to_string).collect(),
                 ..changes("renewed", viewer.locks(&locks), body.file_path)
             }),
@@ -131,6 +138,15 @@ impl Service {
         let Some(which) = which else {
             return Err(No::new(Word::InvalidRequest, "Say what to take away: a file_path or a lock_id."));
         };
+        let named = match &which {
+            Which::Id(id) => {
+                let id = *id;
+                keeper.read(move |state, _| state.lock(id).map(|lock| lock.target.key.clone())).await?
+            }
+            Which::Key(key, _) => Some(key.clone()),
+            Which::Everything => None,
+        };
+        self.permit(Operation::ForceRelease, caller, Some(&actor.agent), named.as_ref())?;
         let request = door::request("locks/force-release", &body)?;
         let answer = keeper.ask(Command::ForceRelease { by: actor.agent, reason, which, request }).await?;
         let viewer = Viewer { now: keeper.now() };
@@ -145,6 +161,8 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller).ok();
         let wants = door::checked(&body)?;
+        let keys = wants.iter().map(|want| &want.target.key);
+        self.permit(Operation::Check, caller, actor.as_ref().map(|actor| &actor.agent), keys)?;
         let token = door::token(body.fencing_token)?;
         let session = actor.map(|actor| actor.session);
         if wants.is_empty() && (token.is_none() || session.is_none()) {
@@ -296,7 +314,15 @@ fn token_checked(
     }
 }
 
-fn changed(action: &'static str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
+/// The key that is named, if one is.
+fn key_of(which: &Which) -> Option<&Key> {
+    match which {
+        Which::Key(key, _) => Some(key),
+        Which::Id(_) | Which::Everything => None,
+    }
+}
+
+pub(super) fn changed(action: &'static str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
     json(&changes(action, locks, file_path))
 }
 
@@ -307,6 +333,7 @@ fn changes(action: &'static str, locks: Vec<LockView>, file_path: Option<String>
         locks,
         refreshed: Vec::new(),
         lost: Vec::new(),
+        paused: Vec::new(),
         file_path,
         strength: None,
         heartbeat_interval_ms: None,

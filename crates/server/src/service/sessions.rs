@@ -1,8 +1,10 @@
 //! Sessions and rooms.
 
 use lockkeeper_core::command::{Actor, Command};
+use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
+use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RoomRequest, SessionRequest, StatusRequest};
 
 use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
@@ -12,6 +14,7 @@ use crate::{door, refusal};
 impl Service {
     pub(super) async fn session(
         &self,
+        operation: Operation,
         body: SessionRequest,
         caller: &Caller,
         noted: &mut Noted,
@@ -20,6 +23,7 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller)?;
         noted.actor(&actor);
+        self.permit(operation, caller, Some(&actor.agent), None)?;
         let owner = actor.agent.to_string();
         let answer = keeper.ask(command(actor)).await?;
         let viewer = Viewer { now: keeper.now() };
@@ -68,25 +72,30 @@ impl Service {
 
     pub(super) async fn open_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let (key, busy) = door::room(&body)?;
-        self.room(body, caller, noted, |actor| Command::OpenRoom { actor, key, busy }).await
+        self.room(Operation::OpenRoom, body, caller, noted, key.clone(), |actor| Command::OpenRoom { actor, key, busy })
+            .await
     }
 
     pub(super) async fn close_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let (key, _) = door::room(&body)?;
-        self.room(body, caller, noted, |actor| Command::CloseRoom { actor, key }).await
+        self.room(Operation::CloseRoom, body, caller, noted, key.clone(), |actor| Command::CloseRoom { actor, key })
+            .await
     }
 
     async fn room(
         &self,
+        operation: Operation,
         body: RoomRequest,
         caller: &Caller,
         noted: &mut Noted,
+        key: Key,
         command: impl FnOnce(Actor) -> Command,
     ) -> Body {
         noted.key.clone_from(&body.file_path);
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller)?;
         noted.actor(&actor);
+        self.permit(operation, caller, Some(&actor.agent), Some(&key))?;
         let answer = keeper.ask(command(actor)).await?;
         let viewer = Viewer { now: keeper.now() };
         let (action, key, room, present) = match answer {

@@ -33,6 +33,11 @@ macro_rules! laws {
             spaces_are_worlds_of_their_own
             trees_cover_what_is_below
             p14_a_grant_says_how_strong_it_is
+            a_paused_feature_stops_the_line_and_its_holders_lose_nothing
+            a_finish_keeps_a_pause_away
+            features_are_registered_compared_and_ended
+            ports_are_a_sessions_own
+            keys_that_are_none_say_what_is_wrong
         );
     };
     (@each $house:ident: $($law:ident)*) => {$(
@@ -295,4 +300,113 @@ pub(crate) fn p14_a_grant_says_how_strong_it_is(house: &House) {
     let durable =
         status["engine"].as_str().is_some_and(|engine| engine.starts_with("file:")) && status["durability"] == "always";
     assert_eq!(lock["strength"], if durable { "strict" } else { "best_effort" });
+}
+
+fn of_feature(session: &str) -> serde_json::Value {
+    json!({ "session_id": session, "feature_id": "F-1" })
+}
+
+fn pause(session: &str) -> serde_json::Value {
+    json!({ "session_id": session, "feature_id": "F-1", "intention": "contract revision", "wait_ms": 0 })
+}
+
+pub(crate) fn a_paused_feature_stops_the_line_and_its_holders_lose_nothing(house: &House) {
+    house.granted("worker", "src/a.rs", json!({ "feature_id": "F-1" }));
+    let nameless = json!({ "session_id": "boss", "feature_id": "F-1" });
+    house.refused(Operation::PauseFeature, nameless, 422, "invalid_request");
+    let (status, paused) = house.ask(Operation::PauseFeature, pause("boss"));
+    assert_eq!((status, paused["file_path"].as_str()), (200, Some("feature:F-1:pause")), "{paused}");
+    let no = house.refused(ACQUIRE, wanting("worker", "src/b.rs", json!({ "feature_id": "F-1" })), 409, "paused");
+    assert!(no["message"].as_str().is_some_and(|message| message.contains("contract revision")), "{no}");
+    assert_eq!(no["conflicts"][0]["owner"], "boss");
+    house.refused(Operation::CheckFeature, of_feature("worker"), 409, "paused");
+    assert_eq!(house.ask(Operation::CheckFeature, of_feature("boss")).0, 200, "whoever pauses may go on");
+    let (status, beat) = house.ask(Operation::Renew, json!({ "session_id": "worker" }));
+    assert_eq!((status, beat["paused"][0]["owner"].as_str()), (200, Some("boss")), "{beat}");
+    assert_eq!(beat["locks"][0]["file_path"], "src/a.rs");
+    house.refused(Operation::ResumeFeature, of_feature("worker"), 403, "not_owner");
+    let waits = json!({ "session_id": "worker", "feature_id": "F-1", "wait_ms": 20_000 });
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| house.ask(Operation::CheckFeature, waits));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(house.ask(Operation::ResumeFeature, of_feature("boss")).0, 200);
+        let (status, answer) = waiting.join().expect("answered");
+        assert_eq!((status, answer["paused"].as_bool()), (200, Some(false)), "{answer}");
+    });
+    house.granted("worker", "src/b.rs", json!({ "feature_id": "F-1" }));
+    house.refused(Operation::ResumeFeature, of_feature("boss"), 404, "not_found");
+    assert_eq!(house.held(), ["worker src/a.rs", "worker src/b.rs"], "looking leaves nothing behind");
+}
+
+pub(crate) fn a_finish_keeps_a_pause_away(house: &House) {
+    let finish = json!({ "session_id": "worker", "feature_id": "F-1", "finalize": true });
+    let (status, answer) = house.ask(Operation::CheckFeature, finish.clone());
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer["lock"]["expires_in_ms"].as_u64().is_some_and(|more| more <= 30_000), "{answer}");
+    house.refused(Operation::PauseFeature, pause("boss"), 409, "busy");
+    house.ask(RELEASE, release("worker", "feature:F-1:pause"));
+    assert_eq!(house.ask(Operation::PauseFeature, pause("boss")).0, 200);
+    house.refused(Operation::CheckFeature, finish, 409, "paused");
+}
+
+pub(crate) fn features_are_registered_compared_and_ended(house: &House) {
+    let register = |id: &str, claims: serde_json::Value| {
+        house.ask(
+            Operation::RegisterFeature,
+            json!({ "agent_id": "lead", "feature_id": id, "resource_claims": claims, "metadata": { "pr": 7 } }),
+        )
+    };
+    let (status, first) = register("F-1", json!(["src/api/**", "db:schema:users"]));
+    assert_eq!((status, first["feasibility"].as_str()), (200, Some("FULL")), "{first}");
+    let (status, second) = register("F-2", json!(["src/api/users.py", "docs/a.md", "docs/b.md"]));
+    assert_eq!((status, second["feasibility"].as_str()), (200, Some("PARTIAL")), "{second}");
+    let candidate = json!({ "candidate_feature_id": "F-3", "candidate_claims": ["src/api/x.py"] });
+    let (_, compared) = house.ask(Operation::FeatureConflicts, candidate);
+    assert_eq!(
+        (compared["feasibility"].as_str(), compared["conflicts"][0]["feature_id"].as_str()),
+        (Some("SEQUENTIAL"), Some("F-1"))
+    );
+    let (_, listed) = house.ask(Operation::Features, json!({}));
+    assert_eq!((listed["total"].as_u64(), listed["features"][0]["metadata"]["pr"].as_u64()), (Some(2), Some(7)));
+    let end = json!({ "agent_id": "lead", "feature_id": "F-1", "status": "cancelled" });
+    assert_eq!(house.ask(Operation::EndFeature, end.clone()).0, 200);
+    house.refused(Operation::EndFeature, end, 404, "not_found");
+    for (id, claims) in [("F 1", json!([])), ("F-1", json!(["foo:bar"])), ("", json!([]))] {
+        assert_ne!(register(id, claims).0, 200, "{id}");
+    }
+}
+
+pub(crate) fn ports_are_a_sessions_own(house: &House) {
+    let allocate =
+        |session: &str| house.ask(Operation::AllocatePorts, json!({ "session_id": session, "taken": [10_101] }));
+    let (status, first) = allocate("a");
+    assert_eq!((status, first["allocation"]["db_port"].as_u64()), (200, Some(10_000)), "{first}");
+    assert!(first["env_snippet"].as_str().is_some_and(|lines| lines.contains("export API_PORT=10003\n")), "{first}");
+    assert_eq!(allocate("b").1["allocation"]["db_port"], 10_200);
+    assert_eq!(allocate("a").1["allocation"]["db_port"], 10_000);
+    let (_, status) = house.ask(Operation::PortsStatus, json!({}));
+    assert_eq!(status["allocations"].as_array().map(Vec::len), Some(2), "{status}");
+    for released in [true, false] {
+        let (status, answer) = house.ask(Operation::ReleasePorts, json!({ "session_id": "a" }));
+        assert_eq!((status, answer["released"].as_bool()), (200, Some(released)));
+    }
+    for n in 0..19 {
+        assert_eq!(allocate(&format!("s{n}")).0, if n < 18 { 200 } else { 409 }, "{n}");
+    }
+    let late = json!({ "session_id": "late", "taken": [10_101] });
+    assert_eq!(house.refused(Operation::AllocatePorts, late, 409, "no_ports_available")["limit"], 20);
+}
+
+pub(crate) fn keys_that_are_none_say_what_is_wrong(house: &House) {
+    for (key, status, word, part) in [
+        ("foo:bar", 403, "operation_not_permitted", "no known prefix"),
+        ("api:get /", 422, "invalid_key", "api:GET /v1/users"),
+        ("env:port-5432", 422, "invalid_key", "ports allocate"),
+        ("feature:F:stop", 422, "invalid_key", "pause, merge or plan"),
+    ] {
+        let no = house.refused(ACQUIRE, wanting("a", key, json!({})), status, word);
+        assert!(no["message"].as_str().is_some_and(|message| message.contains(part)), "{no}");
+    }
+    house.granted("a", "api:GET /v1//users/", json!({}));
+    house.refused(ACQUIRE, wanting("b", "api:GET /v1/users", json!({})), 409, "busy");
 }

@@ -1,0 +1,157 @@
+//! Features, ports and policies from the command line.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::house::{House, finish, wait_for};
+
+/// The user's own settings.
+fn settings(house: &House, text: &str) {
+    let folder = house.path().join("config/lockkeeper");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("lockkeeper.toml"), text).unwrap();
+}
+
+#[test]
+fn a_feature_is_paused_checked_and_resumed() {
+    let house = House::new();
+    assert_eq!(house.say("worker", &["lock", "acquire", "src/auth.rs", "--feature", "F-1"]).code, 0);
+    let said = house.say("boss", &["feature", "pause", "F-1", "-m", "contract revision"]);
+    assert!(said.code == 0 && said.out.contains("is paused for"), "{said:?}");
+    let said = house.say("worker", &["lock", "acquire", "src/b.rs", "--feature", "F-1"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    for part in ["paused: ", "by boss", "contract revision", "stays yours", "lockkeeper feature check F-1 --wait"] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    assert_eq!(house.say("worker", &["feature", "check", "F-1"]).code, 5);
+    assert_eq!(house.say("worker", &["feature", "check", "F-1", "--finalize"]).code, 5);
+    assert_eq!(house.say("worker", &["lock", "renew"]).code, 0, "what is held stays held");
+    let waiting = house.start("worker", &["feature", "check", "F-1", "--wait", "30s"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(house.say("boss", &["feature", "resume", "F-1"]).code, 0);
+    let said = finish(waiting);
+    assert!(said.code == 0 && said.out.contains("goes on"), "{said:?}");
+    let said = house.say("worker", &["feature", "check", "F-1", "--finalize"]);
+    assert!(said.code == 0 && said.out.contains("release feature:F-1:pause"), "{said:?}");
+    let pausing = house.start("boss", &["feature", "pause", "F-1", "-m", "again"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(house.say("worker", &["lock", "release", "feature:F-1:pause"]).code, 0);
+    assert_eq!(finish(pausing).code, 0, "the pause has waited for the finish");
+}
+
+#[test]
+fn features_are_registered_and_compared() {
+    let house = House::new();
+    let said = house.say("lead", &["feature", "register", "F-1", "src/**", "db:schema:users", "--title", "Users"]);
+    assert!(said.code == 0 && said.out.contains("FULL"), "{said:?}");
+    let said = house.say("lead", &["feature", "conflicts", "F-2", "src/auth.rs", "docs/a.md"]);
+    assert!(said.out.contains("PARTIAL") && said.out.contains("src/auth.rs meets src/** of F-1"), "{said:?}");
+    assert!(house.say("x", &["feature", "list"]).out.contains("Users"));
+    assert_eq!(house.say("lead", &["feature", "deregister", "F-1"]).code, 0);
+    assert_eq!(house.say("lead", &["feature", "deregister", "F-1"]).code, 4);
+}
+
+#[test]
+fn ports_survive_a_restart_and_pass_over_what_something_listens_on() {
+    let house = House::new();
+    // Free ports of this machine, and one of them taken.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = listener.local_addr().unwrap().port().min(60_000);
+    let listener = TcpListener::bind(("127.0.0.1", base)).ok().or(Some(listener));
+    settings(&house, &format!("[ports]\nbase = {base}\nstride = 10\nsessions = 3\n"));
+    let allocated = house.json("a", &["ports", "allocate"]);
+    let first = allocated["allocation"]["db_port"].as_u64().unwrap();
+    assert!(first > u64::from(base), "{allocated}");
+    let env = house.say("a", &["ports", "allocate", "--env"]);
+    let script = format!("{}\necho $DB_PORT $COMPOSE_PROJECT_NAME", env.out);
+    let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert!(String::from_utf8_lossy(&shell.stdout).starts_with(&format!("{first} ac-")), "{shell:?}");
+    assert_eq!(house.say("x", &["stop"]).code, 0);
+    assert_eq!(house.json("a", &["ports", "allocate"])["allocation"]["db_port"], first, "after a restart");
+    assert!(house.say("x", &["ports", "status"]).out.contains(&first.to_string()));
+    assert!(house.say("a", &["ports", "release"]).out.contains("given its ports back"));
+    drop(listener);
+}
+
+#[test]
+fn settings_that_leave_no_ports_are_a_clear_error() {
+    let house = House::new();
+    settings(&house, "[ports]\nbase = 80\n");
+    let said = house.say("a", &["ports", "status"]);
+    assert!(said.code != 0 && said.err.contains("at least 1024"), "{said:?}");
+}
+
+const POLICY: &str = "\
+[trust]
+\"guest-*\" = 1
+
+[[rules]]
+name = \"contracts belong to the lead\"
+effect = \"deny\"
+keys = [\"contract:*\"]
+
+[[rules]]
+name = \"the lead may\"
+effect = \"allow\"
+agents = [\"lead\"]
+keys = [\"contract:*\"]
+";
+
+#[test]
+fn a_policy_decides_names_its_rule_and_is_read_anew() {
+    let house = House::new();
+    let file = house.path().join("policy.toml");
+    std::fs::write(&file, POLICY).unwrap();
+    settings(&house, &format!("policy_file = {:?}\n", file.display().to_string()));
+    let contract = "contract:openapi/v1.yaml";
+    let said = house.say("bob", &["lock", "acquire", contract]);
+    assert!(said.code == 6 && said.err.contains("contracts belong to the lead"), "{said:?}");
+    assert_eq!(house.say("lead", &["lock", "acquire", contract]).code, 0);
+    assert_eq!(house.say("guest-1", &["lock", "acquire", "src/auth.rs"]).code, 6);
+    assert_eq!(house.say("guest-1", &["lock", "check", "src/auth.rs"]).code, 0);
+    let said = house.say("x", &["policy", "check", contract, "--agent", "bob"]);
+    assert!(said.code == 6 && said.out.contains("contracts belong to the lead"), "{said:?}");
+    assert_eq!(house.say("x", &["policy", "check", contract, "--agent", "lead"]).code, 0);
+    assert_eq!(house.say("x", &["policy", "validate", file.to_str().unwrap()]).code, 0);
+    // A broken one changes nothing, and says where it is broken.
+    std::fs::write(&file, POLICY.replace("\"deny\"", "\"forbid\"")).unwrap();
+    for verb in [vec!["policy", "reload"], vec!["policy", "validate", file.to_str().unwrap()]] {
+        let said = house.say("x", &verb);
+        assert!(said.code == 2 && said.err.contains("not 'forbid'"), "{said:?}");
+    }
+    assert_eq!(house.say("bob", &["lock", "acquire", contract]).code, 6);
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    house.say("lead", &["lock", "release", contract]);
+    assert_eq!(house.say("bob", &["lock", "acquire", contract]).code, 0);
+}
+
+#[test]
+fn a_signal_reads_the_policy_anew_and_a_broken_one_keeps_a_service_from_starting() {
+    let house = House::new();
+    let file = house.path().join("policy.toml");
+    std::fs::write(&file, "").unwrap();
+    settings(&house, &format!("policy_file = {:?}\n", file.display().to_string()));
+    let status = house.json("x", &["status"]);
+    std::fs::write(&file, POLICY).unwrap();
+    let hangup = Command::new("kill").args(["-HUP", &status["pid"].to_string()]).status().unwrap();
+    assert!(hangup.success());
+    wait_for("the new policy", || {
+        (house.say("bob", &["policy", "check", "contract:x", "--agent", "bob"]).code == 6).then_some(())
+    });
+    assert_eq!(house.say("x", &["stop"]).code, 0);
+    std::fs::write(&file, "rules = 7").unwrap();
+    let said = house.say("bob", &["lock", "list"]);
+    assert!(said.code != 0 && said.err.contains("policy.toml"), "{said:?}");
+}
+
+#[test]
+fn a_cloned_repository_sets_no_policy_and_no_ports() {
+    let house = House::new();
+    for text in ["[ports]\nbase = 2000\n", "policy_file = \"x\"\n", "[policy.trust]\na = 0\n"] {
+        std::fs::write(house.repository().join("lockkeeper.toml"), text).unwrap();
+        let said = house.say("a", &["lock", "list"]);
+        assert!(said.code == 2 && said.err.contains("a setting of the user"), "{text}: {said:?}");
+    }
+}

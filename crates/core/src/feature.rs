@@ -1,0 +1,149 @@
+//! Features: what each of them claims, how far two can go side by side, and which of them is paused.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::journal::Undo;
+use crate::key::{Key, Target};
+use crate::lock::{FeatureId, Lock};
+use crate::mode::Mode;
+use crate::session::{AgentName, SessionId};
+use crate::span::Span;
+use crate::state::State;
+use crate::time::Time;
+use crate::waiter::Waiter;
+
+/// A feature that somebody works on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feature {
+    pub id: FeatureId,
+    pub agent: AgentName,
+    pub title: Option<Arc<str>>,
+    pub branch: Option<Arc<str>>,
+    /// 1 to 10; the greater is merged first.
+    pub merge_priority: u8,
+    pub claims: Vec<Key>,
+    /// Whatever its agent wants to keep with it, as JSON.
+    pub metadata: Option<Arc<str>>,
+    pub registered: Time,
+}
+
+/// How a feature ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FeatureEnd {
+    Completed,
+    Cancelled,
+}
+
+/// How far a feature can go beside the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feasibility {
+    /// It shares nothing with any of them.
+    Full,
+    /// It shares some of its claims.
+    Partial,
+    /// It shares more than half of them: better one after the other.
+    Sequential,
+}
+
+impl Feasibility {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Feasibility::Full => "FULL",
+            Feasibility::Partial => "PARTIAL",
+            Feasibility::Sequential => "SEQUENTIAL",
+        }
+    }
+}
+
+/// A claim that two features share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedClaim {
+    pub claim: Key,
+    pub with: FeatureId,
+    pub theirs: Key,
+}
+
+/// The key whose exclusive holder pauses a feature.
+pub fn pause_key(feature: &FeatureId) -> Option<Key> {
+    Key::parse(&format!("feature:{feature}:pause")).ok()
+}
+
+impl State {
+    pub fn feature(&self, id: &str) -> Option<&Arc<Feature>> {
+        self.features.get(id)
+    }
+
+    /// Every feature, in the order of their ids.
+    pub fn features(&self) -> impl Iterator<Item = &Arc<Feature>> {
+        self.features.values()
+    }
+
+    /// How far these claims can go beside the features that are registered, other than `candidate` itself.
+    pub fn feasibility(&self, candidate: &str, claims: &[Key]) -> (Feasibility, Vec<SharedClaim>) {
+        let others = || self.features().filter(|feature| &*feature.id != candidate);
+        let mut shared = Vec::new();
+        let mut touched = 0;
+        for claim in claims {
+            let before = shared.len();
+            for feature in others() {
+                let theirs = feature.claims.iter().filter(|theirs| theirs.overlaps(claim));
+                shared.extend(theirs.map(|theirs| SharedClaim {
+                    claim: claim.clone(),
+                    with: feature.id.clone(),
+                    theirs: theirs.clone(),
+                }));
+            }
+            touched += usize::from(shared.len() > before);
+        }
+        let feasibility = match touched {
+            0 => Feasibility::Full,
+            touched if touched * 2 > claims.len() => Feasibility::Sequential,
+            _ => Feasibility::Partial,
+        };
+        (feasibility, shared)
+    }
+
+    /// The lock by which somebody other than `session` pauses a feature.
+    pub fn pause_of(&self, feature: Option<&FeatureId>, session: &SessionId) -> Option<Arc<Lock>> {
+        let target = Target { key: pause_key(feature?)?, span: Span::WHOLE };
+        let mut found = None;
+        // Whoever holds it shared is finishing, and pauses nobody.
+        let _ = self.held_against(session, &target, Mode::Shared, |lock| {
+            found = Some(lock.clone());
+            std::ops::ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// The locks by which others pause the features of these locks.
+    pub fn pauses_of(&self, locks: &[Arc<Lock>]) -> Vec<Arc<Lock>> {
+        let mut pauses: Vec<Arc<Lock>> = Vec::new();
+        let mut seen: Vec<&FeatureId> = Vec::new();
+        for lock in locks {
+            let Some(feature) = &lock.feature else { continue };
+            if seen.contains(&feature) {
+                continue;
+            }
+            seen.push(feature);
+            pauses.extend(self.pause_of(Some(feature), &lock.session));
+        }
+        pauses
+    }
+
+    /// Those in the queue who wait for something for a feature that this key pauses.
+    pub(crate) fn waiters_of_paused<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Arc<Waiter>> {
+        let feature = key.as_str().strip_prefix("feature:").and_then(|rest| rest.strip_suffix(":pause"));
+        let theirs = move |waiter: &&Arc<Waiter>| waiter.asked.feature.as_deref() == feature;
+        feature.into_iter().flat_map(move |_| self.waiters().filter(theirs))
+    }
+
+    pub(crate) fn put_feature(&mut self, id: &FeatureId, new: Option<Arc<Feature>>) {
+        let old = match new {
+            Some(feature) => self.features.insert(id.clone(), feature),
+            None => self.features.remove(id),
+        };
+        self.journal.note(|| Undo::Feature(id.clone(), old));
+    }
+}

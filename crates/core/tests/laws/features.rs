@@ -1,0 +1,124 @@
+//! Features: paused, resumed, compared.
+
+use lockkeeper_core::command::{Acquire, Command, Which};
+use lockkeeper_core::feature::{Feasibility, Feature, FeatureEnd};
+use lockkeeper_core::key::Key;
+use lockkeeper_core::outcome::{Answer, NotFound, Refusal};
+use lockkeeper_core::session::AgentName;
+use lockkeeper_core::time::{Millis, Time};
+
+use crate::house::{House, actor, wanting};
+
+fn for_feature(session: &str, key: &str) -> Acquire {
+    Acquire { feature: Some("F-1".into()), ..wanting(session, &[key]) }
+}
+
+pub(crate) fn feature(id: &str, claims: &[&str]) -> Feature {
+    Feature {
+        id: id.into(),
+        agent: AgentName::parse("a").unwrap(),
+        title: None,
+        branch: None,
+        merge_priority: 5,
+        claims: claims.iter().map(|claim| Key::parse(claim).unwrap()).collect(),
+        metadata: None,
+        registered: Time::ZERO,
+    }
+}
+
+fn registered(house: &mut House, id: &str, claims: &[&str]) -> (Feasibility, usize) {
+    match house.tell(Command::RegisterFeature { actor: actor("a"), feature: feature(id, claims) }) {
+        Answer::FeatureRegistered { feasibility, shared, .. } => (feasibility, shared.len()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nobody_else_gets_anything_new_for_a_paused_feature_and_what_is_held_stays() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(for_feature("worker", "src/a.rs")));
+    house.granted("boss", "feature:F-1:pause");
+    let refusal = house.refused(Command::Acquire(for_feature("worker", "src/b.rs")));
+    assert!(matches!(refusal, Refusal::Paused { by } if by.agent.as_str() == "boss"));
+    assert!(house.holders("src/b.rs").is_empty());
+    // Asking again for what is held is a renewal.
+    assert!(matches!(
+        house.tell(Command::Acquire(for_feature("worker", "src/a.rs"))),
+        Answer::Granted { fresh: 0, .. }
+    ));
+    house.granted("worker", "src/other.rs");
+    assert!(matches!(house.tell(Command::Acquire(for_feature("boss", "src/c.rs"))), Answer::Granted { .. }));
+    let renew = Command::Renew { actor: actor("worker"), which: Which::Everything, ttl: None, token: None };
+    match house.tell(renew.clone()) {
+        Answer::Renewed { locks, paused, .. } => assert_eq!((locks.len(), paused.len()), (2, 1)),
+        other => panic!("{other:?}"),
+    }
+    house.release("boss", "feature:F-1:pause");
+    assert!(matches!(house.tell(Command::Acquire(for_feature("worker", "src/b.rs"))), Answer::Granted { .. }));
+    assert!(matches!(house.tell(renew), Answer::Renewed { paused, .. } if paused.is_empty()));
+}
+
+#[test]
+fn whoever_waits_for_a_paused_feature_is_passed_over_until_it_goes_on() {
+    let mut house = House::new();
+    house.granted("holder", "src/a.rs");
+    house.outcome(Command::Acquire(Acquire { wait: Millis(3_600_000), ..for_feature("worker", "src/a.rs") }));
+    house.queue("stranger", &["src/z.rs", "src/a.rs"], 5);
+    house.granted("boss", "feature:F-1:pause");
+    house.release("holder", "src/a.rs");
+    assert!(house.holders("src/a.rs").is_empty(), "the worker is paused, and the stranger came later");
+    house.release("boss", "feature:F-1:pause");
+    assert_eq!(house.holders("src/a.rs"), ["worker"]);
+}
+
+#[test]
+fn a_pause_waits_for_a_finish_and_no_longer_than_it_may_take() {
+    let mut house = House::new();
+    let finish = Acquire { ttl: Millis(3_600_000), ..wanting("worker", &["feature:F-1:pause~"]) };
+    assert!(matches!(house.tell(Command::Acquire(finish.clone())), Answer::Granted { .. }));
+    house.queue("boss", &["feature:F-1:pause"], 5);
+    // Neither a heartbeat nor asking again lets a finish last longer.
+    for _ in 0..2 {
+        house.wait(10_000);
+        house.beat("worker");
+        house.tell(Command::Acquire(finish.clone()));
+        assert_eq!(house.holders("feature:F-1:pause"), ["worker"]);
+    }
+    house.wait(9_999);
+    house.beat("boss");
+    assert_eq!(house.holders("feature:F-1:pause"), ["worker"]);
+    house.wait(1);
+    house.beat("boss");
+    assert_eq!(house.holders("feature:F-1:pause"), ["boss"]);
+    assert!(matches!(house.refused(Command::Acquire(for_feature("worker", "x"))), Refusal::Paused { .. }));
+}
+
+#[test]
+fn features_are_compared_by_what_they_claim() {
+    let mut house = House::new();
+    assert_eq!(registered(&mut house, "A", &["src/api/**", "db:schema:users"]), (Feasibility::Full, 0));
+    assert_eq!(registered(&mut house, "B", &["src/web/**", "docs/a.md"]), (Feasibility::Full, 0));
+    assert_eq!(
+        registered(&mut house, "C", &["src/api/users.py", "src/web/x.ts", "tests/**"]),
+        (Feasibility::Sequential, 2)
+    );
+    // Half is not more than half; and nobody is compared with themselves.
+    assert_eq!(registered(&mut house, "C", &["src/api/users.py", "tests/**"]), (Feasibility::Partial, 1));
+    assert_eq!(house.state.features().count(), 3);
+    let end = |id: &str| Command::EndFeature { actor: actor("a"), feature: id.into(), end: FeatureEnd::Completed };
+    assert!(matches!(house.tell(end("A")), Answer::FeatureEnded { .. }));
+    assert!(matches!(house.refused(end("A")), Refusal::NotFound { what: NotFound::Feature(_) }));
+    assert_eq!(registered(&mut house, "C", &["src/api/users.py", "tests/**"]), (Feasibility::Full, 0));
+}
+
+#[test]
+fn a_bound_credential_leaves_the_features_of_others_alone() {
+    let mut house = House::new();
+    registered(&mut house, "A", &["x"]);
+    let stranger = lockkeeper_core::command::Actor { bound: true, ..actor("b") };
+    let end = Command::EndFeature { actor: stranger.clone(), feature: "A".into(), end: FeatureEnd::Cancelled };
+    assert!(matches!(house.refused(end), Refusal::ForeignFeature { .. }));
+    let again = Command::RegisterFeature { actor: stranger, feature: feature("A", &["y"]) };
+    assert!(matches!(house.refused(again), Refusal::ForeignFeature { .. }));
+    assert_eq!(house.state.feature("A").unwrap().claims[0].as_str(), "x");
+}

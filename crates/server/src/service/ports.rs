@@ -1,0 +1,94 @@
+//! Ports that sessions have to themselves.
+
+use lockkeeper_core::command::Command;
+use lockkeeper_core::limits::PORTS_TAKEN_MAX;
+use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::ports::Ports;
+use lockkeeper_wire::answer::{PortsAllocated, PortsReleased, PortsStatus, PortsView};
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
+use sha2::{Digest, Sha256};
+
+use super::{Body, Caller, Noted, Service, json, unexpected};
+use crate::door;
+use crate::view::Viewer;
+
+impl Service {
+    pub(super) async fn allocate_ports(&self, body: PortsRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        let taken = body.taken.clone().unwrap_or_default();
+        door::at_most(taken.len(), PORTS_TAKEN_MAX)?;
+        let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
+        let answer = keeper.ask(Command::AllocatePorts { actor, taken }).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
+            Answer::PortsAllocated { ports } => {
+                let allocation = view(&ports, viewer);
+                json(&PortsAllocated { success: true, env_snippet: snippet(&allocation), allocation })
+            }
+            other => Err(unexpected(other, viewer)),
+        }
+    }
+
+    pub(super) async fn release_ports(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        let (keeper, actor) = self.asked(Operation::ReleasePorts, &body, caller, noted, None).await?;
+        let session_id = actor.session.to_string();
+        match keeper.ask(Command::ReleasePorts { actor }).await? {
+            Answer::PortsReleased { ports } => {
+                json(&PortsReleased { success: true, session_id, released: ports.is_some() })
+            }
+            other => Err(unexpected(other, Viewer { now: keeper.now() })),
+        }
+    }
+
+    pub(super) async fn ports_status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        let keeper = self.keeper_noted(&body, noted).await?;
+        self.permit(Operation::PortsStatus, caller, None, None)?;
+        let rules = self.settings.rules.ports;
+        let status = keeper.read(move |state, now| {
+            let viewer = Viewer { now };
+            let mut allocations: Vec<_> = state.ports().map(|ports| view(ports, viewer)).collect();
+            allocations.sort_unstable_by_key(|ports| ports.db_port);
+            PortsStatus { allocations, sessions_max: rules.sessions, base_port: rules.base, stride: rules.stride }
+        });
+        json(&status.await?)
+    }
+}
+
+fn view(ports: &Ports, viewer: Viewer) -> PortsView {
+    PortsView {
+        session_id: ports.session.to_string(),
+        owner: ports.agent.to_string(),
+        db_port: ports.base,
+        rest_port: ports.base + 1,
+        realtime_port: ports.base + 2,
+        api_port: ports.base + 3,
+        compose_project_name: project_name(ports.session.as_str()),
+        expires_at: viewer.time(ports.expires),
+        expires_in_ms: ports.expires.since(viewer.now.time).0,
+    }
+}
+
+/// The same for whoever asks about the same session, here and in the services that came before.
+fn project_name(session: &str) -> String {
+    let digest = Sha256::digest(session.as_bytes());
+    digest.iter().take(4).fold("ac-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+fn snippet(ports: &PortsView) -> String {
+    let PortsView { db_port, rest_port, realtime_port, api_port, compose_project_name, .. } = ports;
+    format!(
+        "export DB_PORT={db_port}\nexport REST_PORT={rest_port}\nexport REALTIME_PORT={realtime_port}\n\
+         export API_PORT={api_port}\nexport COMPOSE_PROJECT_NAME={compose_project_name}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_named_after_a_digest_of_its_session() {
+        // printf session-1 | sha256sum
+        assert_eq!(project_name("session-1"), "ac-84097828");
+    }
+}

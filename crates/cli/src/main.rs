@@ -12,6 +12,7 @@ mod feature;
 mod lock;
 mod mcp;
 mod output;
+mod packages;
 mod place;
 mod policy;
 mod ports;
@@ -81,6 +82,9 @@ enum Verb {
     /// Get ports that no other session has.
     #[command(subcommand)]
     Ports(ports::Ports),
+    /// Check, plan and lock packages of work.
+    #[command(subcommand)]
+    Packages(packages::Packages),
     /// Ask who may do what.
     #[command(subcommand)]
     Policy(policy::Policy),
@@ -120,6 +124,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Room(verb) => verb.run(context),
         Verb::Feature(verb) => verb.run(context),
         Verb::Ports(verb) => verb.run(context),
+        Verb::Packages(verb) => verb.run(context),
         Verb::Policy(verb) => verb.run(context),
         Verb::Audit(verb) => verb.run(context),
         Verb::Status(verb) => verb.run(context),

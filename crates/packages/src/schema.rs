@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use crate::document::Document;
 
-pub const LOGICAL_KEY_PATTERN: &str = r"^(api|db|event|flag|env|contract|feature):.+$";
-pub const FILE_PATH_PATTERN: &str = r"^(?!/)(?!.*\s+$).+";
+pub use lockkeeper_core::key::logical::{LOGICAL_PATTERN as LOGICAL_KEY_PATTERN, PATH_PATTERN as FILE_PATH_PATTERN};
 pub const PACKAGE_ID_PATTERN: &str = r"^[a-z][a-z0-9_-]{0,63}$";
 
 /// The JSON Schema (2020-12) of a document.
@@ -56,7 +55,7 @@ pub(crate) const PATTERNS: [Pattern; 3] = [
 
 fn is_logical_key(text: &str) -> bool {
     let Some((prefix, rest)) = text.split_once(':') else { return false };
-    lockkeeper_core::key::PREFIXES.contains(&prefix) && !rest.is_empty() && !rest.contains(is_line_end)
+    lockkeeper_core::key::logical::PREFIXES.contains(&prefix) && !rest.is_empty() && !rest.contains(is_line_end)
 }
 
 fn is_file_path(text: &str) -> bool {

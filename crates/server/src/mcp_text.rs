@@ -62,6 +62,7 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         | Operation::PortsStatus
         | Operation::CheckPolicy
         | Operation::ReloadPolicy
+        | Operation::ValidatePackages
         | Operation::Stop => answer.to_string(),
     }
 }

@@ -3,6 +3,7 @@
 mod about;
 mod features;
 mod locks;
+mod packages;
 mod policy;
 mod ports;
 mod sessions;
@@ -281,6 +282,7 @@ impl Service {
             Operation::AllocatePorts => self.allocate_ports(parse(input)?, caller, noted).await,
             Operation::ReleasePorts => self.release_ports(parse(input)?, caller, noted).await,
             Operation::PortsStatus => self.ports_status(parse(input)?, caller, noted).await,
+            Operation::ValidatePackages => self.validate_packages(parse(input)?, caller).await,
             Operation::CheckPolicy => self.check_policy(&parse(input)?, caller),
             Operation::ReloadPolicy => {
                 self.reload_policy().and_then(|rules| json(&PolicyReloaded { success: true, rules }))
@@ -392,6 +394,7 @@ fn is_audited(operation: Operation) -> bool {
         | Operation::Features
         | Operation::PortsStatus
         | Operation::CheckPolicy
+        | Operation::ValidatePackages
         | Operation::Status => false,
     }
 }

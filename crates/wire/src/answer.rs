@@ -462,6 +462,17 @@ pub struct PortsStatus {
     pub stride: u16,
 }
 
+/// What is wrong with work packages.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PackagesReport {
+    /// Nothing is wrong.
+    pub success: bool,
+    /// Each with `check`, `file`, `path`, `line`, `column`, `text`, `message` and perhaps a `hint`.
+    pub problems: Vec<serde_json::Value>,
+    /// Found, and not told.
+    pub left_out: usize,
+}
+
 /// What the policy says, and which rule says it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyVerdict {

@@ -39,6 +39,7 @@ pub enum Operation {
     PortsStatus,
     CheckPolicy,
     ReloadPolicy,
+    ValidatePackages,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ impl Operation {
 }
 
 /// Every operation, in the order of [`Operation`].
-pub static TABLE: [Row; 32] = [
+pub static TABLE: [Row; 33] = [
     Row {
         operation: Operation::Acquire,
         name: "locks/acquire",
@@ -404,6 +405,16 @@ pub static TABLE: [Row; 32] = [
         summary: "Read the policy anew; a broken one changes nothing",
         request: schema::<request::StatusRequest>,
         answer: schema::<answer::PolicyReloaded>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::ValidatePackages,
+        name: "packages/validate",
+        method: Method::Post,
+        access: Access::Credential,
+        summary: "Check work packages",
+        request: schema::<request::PackagesRequest>,
+        answer: schema::<answer::PackagesReport>,
         streams: false,
     },
 ];

@@ -267,6 +267,14 @@ requests! {
         taken: Vec<u16>,
     }
 
+    /// Checks work packages.
+    PackagesRequest {
+        /// What problems call the file; work-packages.yaml if left out.
+        file_name: String,
+        /// The file itself, as YAML.
+        text: String,
+    }
+
     /// Asks what the policy says, without doing it.
     PolicyCheckRequest {
         /// As rules name it: `acquire`, `force-release`, ...; acquire if left out.

@@ -7,6 +7,7 @@ mod features;
 mod house;
 mod locks;
 mod mcp;
+mod packages;
 mod readme;
 mod run;
 mod security;

@@ -50,7 +50,8 @@ fn right_of(operation: Operation) -> Right {
         | Operation::Features
         | Operation::FeatureConflicts
         | Operation::PortsStatus
-        | Operation::CheckPolicy => Right::Read,
+        | Operation::CheckPolicy
+        | Operation::ValidatePackages => Right::Read,
         Operation::Acquire
         | Operation::Release
         | Operation::Renew

@@ -1,0 +1,101 @@
+//! Work packages from the command line.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::house::{House, PROGRAM, said};
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/work-packages").join(name)
+}
+
+fn written(house: &House, text: &str) -> String {
+    let path = house.path().join("work-packages.yaml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// The worked example runs as it is written.
+#[test]
+fn two_agents_stop_when_their_feature_is_paused_and_go_on_when_it_is_resumed() {
+    let house = House::new();
+    let bin = house.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(PROGRAM, bin.join("lockkeeper")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let program = house.command("nobody", &[]);
+    let mut script = Command::new(example("two-agents.sh"));
+    script.current_dir(house.repository()).env_clear();
+    script.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = said(script.env("PATH", path).output().expect("sh runs"));
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in ["6 packages", "is paused for", "paused: ", "contract revision bump", "goes on", "Nothing is locked."] {
+        assert!(said.out.contains(part) || said.err.contains(part), "{part}: {said:?}");
+    }
+}
+
+#[test]
+fn problems_are_told_with_their_place_and_a_valid_file_is_called_so() {
+    let house = House::new();
+    let text = std::fs::read_to_string(example("work-packages.yaml")).unwrap();
+    let good = written(&house, &text);
+    assert_eq!(house.say("a", &["packages", "validate", &good]).code, 0);
+    let bad = written(&house, &text.replacen("api:GET", "api:get", 1));
+    let line = text.lines().position(|line| line.contains("api:GET")).unwrap() + 1;
+    let said = house.say("a", &["packages", "validate", &bad]);
+    assert!(said.code == 2 && said.err.contains(&format!("work-packages.yaml:{line}:")), "{said:?}");
+    let told = house.say("a", &["--json", "packages", "validate", &bad]);
+    let report: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!((told.code, report["problems"][0]["line"].as_u64()), (2, Some(line as u64)), "{report}");
+    assert!(house.say("a", &["packages", "plan", &good, "--format", "dot"]).code != 0, "the file was overwritten");
+    let good = written(&house, &text);
+    assert!(house.say("a", &["packages", "plan", &good, "--format", "dot"]).out.starts_with("digraph"));
+    assert!(house.say("a", &["packages", "schema"]).out.contains("^(api|db|event|flag|env|contract|feature):.+$"));
+}
+
+#[test]
+fn a_package_is_locked_whole_or_not_at_all_and_given_back() {
+    let house = House::new();
+    let file = example("work-packages.yaml").display().to_string();
+    assert_eq!(house.say("b", &["lock", "acquire", "db:migration-slot"]).code, 0);
+    let taken = house.say("a", &["packages", "acquire", &file, "--package", "database"]);
+    assert_eq!(taken.code, 5, "{taken:?}");
+    assert_eq!(house.held(), ["b db:migration-slot"]);
+    assert_eq!(house.say("b", &["lock", "release", "db:migration-slot"]).code, 0);
+    let granted = house.json("a", &["packages", "acquire", &file, "--package", "database"]);
+    let locks = granted["locks"].as_array().unwrap();
+    assert!(locks.len() == 4 && locks.iter().all(|lock| lock["feature_id"].is_string()), "{granted}");
+    assert_eq!(house.say("a", &["packages", "release", &file, "--package", "database"]).code, 0);
+    assert!(house.held().is_empty());
+    assert_eq!(house.say("a", &["packages", "acquire", &file, "--package", "nothing"]).code, 4);
+}
+
+#[test]
+fn a_package_that_needs_more_trust_is_not_given_to_everybody() {
+    let house = House::new();
+    let text = std::fs::read_to_string(example("work-packages.yaml")).unwrap();
+    let file =
+        written(&house, &text.replacen("  - package_id: docs\n", "  - package_id: docs\n    min_trust_level: 3\n", 1));
+    let said = house.say("a", &["packages", "acquire", &file, "--package", "docs"]);
+    assert!(said.code == 6 && said.err.contains("needs trust 3"), "{said:?}");
+    assert!(house.held().is_empty());
+}
+
+#[test]
+fn a_bomb_is_refused_within_moments() {
+    let house = House::new();
+    let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let before = format!("*a{}", level - 1);
+        laughs.push_str(&format!("a{level}: &a{level} [{}]\n", [before.as_str(); 10].join(", ")));
+    }
+    let large = format!("schema_version: 1\nfeature: {{title: {}}}\n", "x".repeat(5 << 20));
+    for text in [laughs, large, "[".repeat(100_000), "\tx: 1\n".to_owned()] {
+        let file = written(&house, &text);
+        let asked = Instant::now();
+        let said = house.say("a", &["packages", "validate", &file]);
+        assert!(said.code == 2 && !said.err.is_empty(), "{said:?}");
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    }
+}

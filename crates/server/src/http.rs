@@ -274,7 +274,7 @@ async fn events(State(doors): DoorsState, axum::Extension(caller): KnownCaller, 
     if let Some(last) = text(request.headers(), "last-event-id") {
         body.after = Some(last.to_owned());
     }
-    match Events::open(&doors.service, &body).await {
+    match Events::open(&doors.service, &body, &caller).await {
         Ok(events) => sse(follow(events, doors.service)),
         Err(no) => answer_no(&no),
     }

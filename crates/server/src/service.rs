@@ -250,9 +250,9 @@ impl Service {
                 Err(No::new(Word::Internal, "A frequent operation is dispatched before."))
             }
             Operation::ForceRelease => self.force_release(parse(input)?, caller, noted).await,
-            Operation::Active => self.active(parse(input)?, noted).await,
+            Operation::Active => self.active(parse(input)?, caller, noted).await,
             Operation::KeyStatus => self.key_status(parse(input)?, caller, noted).await,
-            Operation::History => self.history(parse(input)?, noted).await,
+            Operation::History => self.history(parse(input)?, caller, noted).await,
             Operation::OpenSession => {
                 self.session(operation, parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
             }
@@ -262,12 +262,12 @@ impl Service {
             Operation::RestoreSession => {
                 self.session(operation, parse(input)?, caller, noted, |actor| Command::RestoreSession { actor }).await
             }
-            Operation::Sessions => self.sessions(parse(input)?, noted).await,
+            Operation::Sessions => self.sessions(parse(input)?, caller, noted).await,
             Operation::OpenRoom => self.open_room(parse(input)?, caller, noted).await,
             Operation::CloseRoom => self.close_room(parse(input)?, caller, noted).await,
-            Operation::Rooms => self.rooms(parse(input)?, noted).await,
-            Operation::Audit => self.read_audit(parse(input)?, noted).await,
-            Operation::Status => self.status(parse(input)?, noted).await,
+            Operation::Rooms => self.rooms(parse(input)?, caller, noted).await,
+            Operation::Audit => self.read_audit(parse(input)?, caller, noted).await,
+            Operation::Status => self.status(parse(input)?, caller, noted).await,
             Operation::Stop => {
                 self.stop();
                 json(&Done { success: true })

@@ -202,7 +202,7 @@ impl Connection {
 
     async fn follow(&mut self, id: u64, body: &[u8], streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) {
         let opened = match service::parse(Input::Json(body)) {
-            Ok(request) => Events::open(&self.service, &request).await,
+            Ok(request) => Events::open(&self.service, &request, &Caller::local()).await,
             Err(no) => Err(no),
         };
         let mut events = match opened {

@@ -8,6 +8,7 @@ use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::lock::LockId;
 use lockkeeper_keeper::Keeper;
+use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use tokio::sync::broadcast::Receiver;
@@ -40,7 +41,8 @@ pub(crate) struct Events {
 
 impl Events {
     /// Starts behind the given id, or with what comes next.
-    pub(crate) async fn open(service: &Service, body: &EventsRequest) -> Result<Events, No> {
+    pub(crate) async fn open(service: &Service, body: &EventsRequest, caller: &Caller) -> Result<Events, No> {
+        service.permit_look(Operation::Events, caller, body, None)?;
         let keeper = service.keeper(body).await?;
         // Listen first, then look: nothing falls between.
         let live = keeper.entries();
@@ -129,8 +131,9 @@ pub(crate) struct Attached {
 
 impl Attached {
     pub(crate) async fn open(service: &Service, body: &AttachRequest, caller: &Caller) -> Result<Attached, No> {
-        let keeper = service.keeper(body).await?;
         let actor = door::actor(body, caller)?;
+        service.permit(Operation::AttachSession, caller, Some(&actor.agent), None)?;
+        let keeper = service.keeper(body).await?;
         let ids = body.lock_ids.iter().flatten();
         let locks = ids.map(|id| LockId::parse(id).ok_or_else(|| No::new(Word::InvalidRequest, "That is no lock_id.")));
         let locks = locks.collect::<Result<Vec<_>, _>>()?;

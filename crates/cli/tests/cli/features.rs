@@ -85,6 +85,7 @@ fn settings_that_leave_no_ports_are_a_clear_error() {
 const POLICY: &str = "\
 [trust]
 \"guest-*\" = 1
+gone = 0
 
 [[rules]]
 name = \"contracts belong to the lead\"
@@ -110,6 +111,15 @@ fn a_policy_decides_names_its_rule_and_is_read_anew() {
     assert_eq!(house.say("lead", &["lock", "acquire", contract]).code, 0);
     assert_eq!(house.say("guest-1", &["lock", "acquire", "src/auth.rs"]).code, 6);
     assert_eq!(house.say("guest-1", &["lock", "check", "src/auth.rs"]).code, 0);
+    for verb in [
+        vec!["lock", "acquire", "x"],
+        vec!["feature", "check", "F-1"],
+        vec!["ports", "allocate"],
+        vec!["session", "open"],
+    ] {
+        let said = house.say("gone", &verb);
+        assert!(said.code == 6 && said.err.contains("suspended"), "{verb:?}: {said:?}");
+    }
     let said = house.say("x", &["policy", "check", contract, "--agent", "bob"]);
     assert!(said.code == 6 && said.out.contains("contracts belong to the lead"), "{said:?}");
     assert_eq!(house.say("x", &["policy", "check", contract, "--agent", "lead"]).code, 0);

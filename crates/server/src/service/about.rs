@@ -2,16 +2,18 @@
 
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_wire::answer::{AuditList, ServiceStatus, SettingsView};
+use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{AuditRequest, StatusRequest};
 use lockkeeper_wire::word::Word;
 
-use super::{Body, HISTORY_DEFAULT, LIST_MAX, Noted, Service, json};
+use super::{Body, Caller, HISTORY_DEFAULT, LIST_MAX, Noted, Service, json};
 use crate::door;
 use crate::refusal::No;
 
 impl Service {
-    pub(super) async fn read_audit(&self, body: AuditRequest, noted: &mut Noted) -> Body {
+    pub(super) async fn read_audit(&self, body: AuditRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
+        self.permit_look(Operation::Audit, caller, &body, None)?;
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
         let (audit, space) = (self.audit.clone(), keeper.space().to_string());
         let read = tokio::task::spawn_blocking(move || {
@@ -30,8 +32,9 @@ impl Service {
         json(&AuditList { lines })
     }
 
-    pub(super) async fn status(&self, body: StatusRequest, noted: &mut Noted) -> Body {
+    pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
+        self.permit_look(Operation::Status, caller, &body, None)?;
         let (locks, waiting, sessions) =
             keeper.read(|state, _| (state.lock_count(), state.waiter_count(), state.session_count())).await?;
         let Settings { rules, default_ttl, heartbeat_interval, writer: _, has_threads: _ } = &self.settings;

@@ -109,7 +109,7 @@ impl Service {
         noted: &mut Noted,
     ) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
-        self.permit(Operation::FeatureConflicts, caller, None, None)?;
+        self.permit_look(Operation::FeatureConflicts, caller, &body, None)?;
         let candidate = feature_id(body.candidate_feature_id.as_deref())?;
         let claims = claims(body.candidate_claims.as_deref())?;
         let told = keeper.read(move |state, _| {
@@ -126,7 +126,7 @@ impl Service {
 
     pub(super) async fn features(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
-        self.permit(Operation::Features, caller, None, None)?;
+        self.permit_look(Operation::Features, caller, &body, None)?;
         let list = keeper.read(move |state, now| {
             let viewer = Viewer { now };
             let shown = |feature: &Arc<Feature>| view(feature, Some(state), viewer);

@@ -202,9 +202,10 @@ impl Service {
             .and_then(|checked| json(&checked))
     }
 
-    pub(super) async fn active(&self, body: ListRequest, noted: &mut Noted) -> Body {
+    pub(super) async fn active(&self, body: ListRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         let about = body.file_path.as_deref().map(|path| door::key(Some(path))).transpose()?;
+        self.permit_look(Operation::Active, caller, &body, about.as_ref())?;
         let most = door::limit(body.limit, LIST_DEFAULT, LIST_MAX)?;
         let waiting = body.waiting == Some(true);
         let list = keeper.read(move |state, now| {
@@ -225,6 +226,7 @@ impl Service {
         let keeper = self.known_keeper(&body, caller).await?;
         noted.space = Some(keeper.space().clone());
         let key = door::key(body.file_path.as_deref())?;
+        self.permit_look(Operation::KeyStatus, caller, &body, Some(&key))?;
         if !caller.known && key.cover() != Cover::One {
             return Err(No::new(Word::Unauthorized, "To ask about more than one key needs a credential."));
         }
@@ -253,9 +255,10 @@ impl Service {
         json(&status.await?)
     }
 
-    pub(super) async fn history(&self, body: HistoryRequest, noted: &mut Noted) -> Body {
+    pub(super) async fn history(&self, body: HistoryRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         let about = body.file_path.as_deref().map(|path| door::key(Some(path))).transpose()?;
+        self.permit_look(Operation::History, caller, &body, about.as_ref())?;
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
         let epoch = keeper.epoch();
         let list = keeper.read(move |state, _| {

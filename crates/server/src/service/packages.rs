@@ -11,7 +11,7 @@ use crate::refusal::No;
 
 impl Service {
     pub(super) async fn validate_packages(&self, body: PackagesRequest, caller: &Caller) -> Body {
-        self.permit(Operation::ValidatePackages, caller, None, None)?;
+        self.permit_look(Operation::ValidatePackages, caller, &body, None)?;
         let Some(text) = body.text else {
             return Err(No::new(Word::InvalidRequest, "Say what to check: the text of a work-packages.yaml."));
         };

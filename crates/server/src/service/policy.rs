@@ -8,7 +8,7 @@ use lockkeeper_core::policy::{Ask, InvalidPolicy, Policy, PolicyText, Right, Ver
 use lockkeeper_core::session::AgentName;
 use lockkeeper_wire::answer::PolicyVerdict;
 use lockkeeper_wire::operation::{Operation, TABLE};
-use lockkeeper_wire::request::PolicyCheckRequest;
+use lockkeeper_wire::request::{Asker, PolicyCheckRequest};
 use lockkeeper_wire::word::Word;
 
 use super::{Body, Caller, Service, json};
@@ -104,7 +104,7 @@ impl Service {
     }
 
     /// Whether the policy permits an operation on each of the keys, or on none.
-    pub(super) fn permit<'k>(
+    pub(crate) fn permit<'k>(
         &self,
         operation: Operation,
         caller: &Caller,
@@ -121,6 +121,18 @@ impl Service {
             }
         }
         Ok(())
+    }
+
+    /// As [`Service::permit`], for whoever may look without saying who they are.
+    pub(crate) fn permit_look(
+        &self,
+        operation: Operation,
+        caller: &Caller,
+        body: &impl Asker,
+        key: Option<&Key>,
+    ) -> Result<(), No> {
+        let named = body.who().agent_id.map(AgentName::parse).transpose()?;
+        self.permit(operation, caller, caller.agent.as_ref().or(named.as_ref()), key)
     }
 
     pub(super) fn check_policy(&self, body: &PolicyCheckRequest, caller: &Caller) -> Body {

@@ -42,7 +42,7 @@ impl Service {
 
     pub(super) async fn ports_status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
-        self.permit(Operation::PortsStatus, caller, None, None)?;
+        self.permit_look(Operation::PortsStatus, caller, &body, None)?;
         let rules = self.settings.rules.ports;
         let status = keeper.read(move |state, now| {
             let viewer = Viewer { now };

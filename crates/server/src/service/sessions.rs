@@ -56,8 +56,9 @@ impl Service {
         }
     }
 
-    pub(super) async fn sessions(&self, body: StatusRequest, noted: &mut Noted) -> Body {
+    pub(super) async fn sessions(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
+        self.permit_look(Operation::Sessions, caller, &body, None)?;
         let list = keeper.read(move |state, now| {
             let viewer = Viewer { now };
             let mut sessions: Vec<_> = state.sessions().collect();
@@ -113,8 +114,9 @@ impl Service {
         })
     }
 
-    pub(super) async fn rooms(&self, body: StatusRequest, noted: &mut Noted) -> Body {
+    pub(super) async fn rooms(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
+        self.permit_look(Operation::Rooms, caller, &body, None)?;
         let list = keeper.read(move |state, now| {
             let viewer = Viewer { now };
             let rooms: Vec<_> = state.rooms().take(LIST_DEFAULT).map(|room| viewer.room(room)).collect();

@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
             agent: Some(&agent),
             operation: "locks/acquire",
             right: Right::Write,
-            operator: false,
+            operator: false, own: false,
             key: Some(&key),
         };
         let verdict = policy.judge(&ask);

@@ -271,7 +271,7 @@ impl Config {
 
     /// The policy as it is written now: in the file that is named, or in the user's own settings.
     pub(crate) fn policy(&self) -> Result<Policy> {
-        let named = std::env::var_os("LOCKKEEPER_POLICY").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let named = policy_from_environment();
         match (named.as_ref().or(self.user.policy_file.as_ref()), &self.user.policy) {
             (Some(path), _) => read_policy(path),
             (None, Some(text)) => policy(text.clone()).with_context(|| format!("policy in {CONFIG_FILE}")),
@@ -307,6 +307,15 @@ pub(crate) fn length(text: &str) -> Result<Millis> {
         text.parse().map_err(|_| anyhow::anyhow!("'{text}' is no length of time; write 20s, 5m or 1h30m"))?;
     let millis = u64::try_from(duration.as_millis());
     millis.map(Millis).map_err(|_| anyhow::anyhow!("'{text}' is a negative length of time"))
+}
+
+/// Names the file with the policy.
+pub(crate) const POLICY_VARIABLE: &str = "LOCKKEEPER_POLICY";
+
+/// The policy that the environment names, seen from here: a service in the background is elsewhere.
+pub(crate) fn policy_from_environment() -> Option<PathBuf> {
+    let named = std::env::var_os(POLICY_VARIABLE).filter(|path| !path.is_empty())?;
+    Some(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
 }
 
 /// The largest policy that is read.

@@ -113,6 +113,12 @@ impl Context {
         mut body: impl Asker + Serialize,
     ) -> Result<T, Failure> {
         *body.who_mut().space = Some(self.config()?.space()?);
+        // Who says who they are is told what the policy lets them see.
+        if body.who().agent_id.is_none()
+            && let Ok(session) = who::session(self.global.session.as_deref())
+        {
+            *body.who_mut().agent_id = Some(who::agent(self.global.agent.as_deref(), &session));
+        }
         Ok(self.client()?.call(operation, &body)?)
     }
 }

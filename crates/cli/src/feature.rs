@@ -13,10 +13,10 @@ use lockkeeper_wire::request::{
     FeatureResumeRequest, StatusRequest,
 };
 
-use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
+use crate::{config, lock};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Feature {
@@ -292,8 +292,7 @@ fn feasible(feasibility: &str, conflicts: &[ClaimView]) {
 }
 
 fn claims(context: &Context, typed: &[String]) -> Result<Vec<String>, Failure> {
-    let place = &context.config()?.place;
-    Ok(typed.iter().map(|typed| place.key(typed)).collect::<Result<_, _>>()?)
+    typed.iter().map(|typed| lock::whole_key(context, typed)).collect()
 }
 
 fn length(text: &str) -> Result<lockkeeper_core::time::Millis, Failure> {

@@ -67,6 +67,19 @@ pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> 
     Ok(LockSpec { file_path, start_line, end_line: span.last().map(Whole::from), mode: None })
 }
 
+/// What was typed as a key, where lines of a file make no sense.
+pub(crate) fn whole_key(context: &Context, typed: &str) -> Result<String, Failure> {
+    let (file_path, lines) = context.config()?.place.key_and_lines(typed)?;
+    match lines {
+        None => Ok(file_path),
+        Some(_) => Err(Failure::Question {
+            word: Word::InvalidRange,
+            message: format!("'{typed}' names lines of a file; here only a whole file can be meant."),
+            hint: Some(format!("write {file_path}")),
+        }),
+    }
+}
+
 /// `lock-…` is an id, everything else a key.
 pub(crate) fn is_lock_id(text: &str) -> bool {
     lockkeeper_core::lock::LockId::parse(text).is_some()

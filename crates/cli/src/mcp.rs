@@ -11,7 +11,7 @@ use lockkeeper_wire::answer::PortsStatus;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{
     AcquireRequest, CheckRequest, FeatureCheckRequest, ForceReleaseRequest, HistoryRequest, ListRequest, PortsRequest,
-    ReleaseRequest, RenewRequest, StatusRequest,
+    ReleaseRequest, RenewRequest, SessionRequest, StatusRequest,
 };
 use rmcp::ServiceExt;
 use serde::de::DeserializeOwned;
@@ -69,6 +69,10 @@ impl Mcp {
 fn close(open: &Mutex<Option<Arc<Session>>>) -> Result<(), Failure> {
     let session = open.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(session) = session.and_then(Arc::into_inner) {
+        if session.has_ports.load(Ordering::Acquire) {
+            let body = session.identity.sign(SessionRequest::default());
+            let _ = session.client.call::<Value>(Operation::ReleasePorts, &body);
+        }
         session.holding.release()?;
     }
     Ok(())
@@ -90,6 +94,8 @@ struct Session {
     client: Client,
     identity: Identity,
     holding: Holding,
+    /// To be given back in the end.
+    has_ports: AtomicBool,
 }
 
 impl Desk {
@@ -113,7 +119,7 @@ impl Desk {
         let space = Some(self.config.space().map_err(strange)?);
         let identity = Identity { session, agent, agent_type: who::agent_type(), space };
         let holding = Holding::start(client.clone(), identity.clone())?;
-        let opened = Arc::new(Session { client, identity, holding });
+        let opened = Arc::new(Session { client, identity, holding, has_ports: AtomicBool::new(false) });
         *open = Some(opened.clone());
         Ok(opened)
     }
@@ -245,7 +251,10 @@ impl Session {
                 let status: PortsStatus = self.client.call(Operation::PortsStatus, &asked)?;
                 let taken = lockkeeper_client::ports::taken(crate::ports::offered(&status));
                 let request = PortsRequest { taken: Some(taken), ..parse(body)? };
-                self.client.call(operation, &self.identity.sign(request))
+                let answer = self.client.call(operation, &self.identity.sign(request))?;
+                self.has_ports.store(true, Ordering::Release);
+                self.holding.stay_alive();
+                Ok(answer)
             }
             other => Err(Error::Strange(format!("no tool does {}", other.row().name))),
         }

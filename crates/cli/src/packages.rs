@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use lockkeeper_client::Error;
-use lockkeeper_packages::{Document, Package, Plan, Problem, limits};
+use lockkeeper_packages::{Document, Package, Plan, Problem, Report, limits};
 use lockkeeper_wire::answer::{Changed, LockView, PolicyVerdict};
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
@@ -105,17 +105,11 @@ impl Named {
     fn validate(self, context: &Context) -> Result<(), Failure> {
         let (name, text) = read(&self.file)?;
         let report = lockkeeper_packages::validate(&name, &text);
-        if context.global.json {
-            output::json(&serde_json::json!({
-                "success": report.is_valid(),
-                "problems": report.problems,
-                "left_out": report.left_out,
-            }));
-        } else if report.is_valid() {
+        if report.is_valid() && !context.global.json {
             let packages = report.document.as_ref().map_or(0, |document| document.packages.len());
             say!("{name} is valid: {packages} packages");
         } else {
-            tell(&report.problems, report.left_out);
+            told(context, &report);
         }
         if report.is_valid() { Ok(()) } else { Err(Failure::Silent(2)) }
     }
@@ -123,7 +117,7 @@ impl Named {
 
 impl Show {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let plan = lockkeeper_packages::plan(&document(&self.file)?);
+        let plan = lockkeeper_packages::plan(&document(context, &self.file)?);
         if context.global.json {
             output::json(&plan);
             return Ok(());
@@ -148,7 +142,7 @@ impl Show {
 
 impl Take {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let document = document(&self.file)?;
+        let document = document(context, &self.file)?;
         let package = package(&document, &self.package)?;
         let settings = document.settings(package);
         self.trusted(context, settings.min_trust_level)?;
@@ -197,7 +191,7 @@ impl Take {
 
 impl GiveBack {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let document = document(&self.file)?;
+        let document = document(context, &self.file)?;
         let package = package(&document, &self.package)?;
         let (identity, client) = (context.identity()?, context.client()?);
         let mut released: Vec<LockView> = Vec::new();
@@ -207,7 +201,8 @@ impl GiveBack {
             match client.call::<Changed>(Operation::Release, &identity.sign(request)) {
                 Ok(answer) => released.extend(answer.locks),
                 // What is not held, or no more, needs no giving back; the rest is given back all the same.
-                Err(Error::Refused(refused)) if refused.error == Word::NotFound.text() => {}
+                Err(Error::Refused(refused))
+                    if [Word::NotFound.text(), Word::LockLost.text()].contains(&refused.error.as_str()) => {}
                 Err(error) => {
                     failed.get_or_insert(error);
                 }
@@ -235,13 +230,30 @@ fn specs(package: &Package) -> impl Iterator<Item = LockSpec> {
     package.locks.iter().map(|key| LockSpec { file_path: key.to_string(), ..LockSpec::default() })
 }
 
-/// A document whose packages can be worked on: overlaps are told by `validate`, and kept apart by the locks.
-fn document(file: &Path) -> Result<Document, Failure> {
+/// A document whose packages can be worked on; that some overlap is told beside.
+fn document(context: &Context, file: &Path) -> Result<Document, Failure> {
     let (name, text) = read(file)?;
-    Document::parse(&name, &text).map_err(|problems| {
-        tell(&problems, 0);
-        Failure::Silent(2)
-    })
+    let report = lockkeeper_packages::validate(&name, &text);
+    let Some(document) = report.document.clone() else {
+        told(context, &report);
+        return Err(Failure::Silent(2));
+    };
+    if !context.global.json {
+        tell(&report.problems, report.left_out);
+    }
+    Ok(document)
+}
+
+fn told(context: &Context, report: &Report) {
+    if context.global.json {
+        output::json(&serde_json::json!({
+            "success": report.is_valid(),
+            "problems": report.problems,
+            "left_out": report.left_out,
+        }));
+    } else {
+        tell(&report.problems, report.left_out);
+    }
 }
 
 fn package<'a>(document: &'a Document, id: &str) -> Result<&'a Package, Failure> {
@@ -281,6 +293,9 @@ fn read(file: &Path) -> Result<(String, String), Failure> {
         .take(most)
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::usage(format!("{name} can't be read: {error}")))?;
+    if bytes.len() as u64 == most {
+        return Err(Failure::usage(format!("{name} has more than {} bytes", limits::DOCUMENT_BYTES_MAX)));
+    }
     let text = String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{name} is no UTF-8")))?;
     Ok((name, text))
 }

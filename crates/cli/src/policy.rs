@@ -7,11 +7,10 @@ use lockkeeper_wire::answer::{PolicyReloaded, PolicyVerdict};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{PolicyCheckRequest, StatusRequest};
 
-use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
-use crate::who;
+use crate::{config, lock, who};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
@@ -58,7 +57,8 @@ impl Policy {
 impl Check {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let file_path = match &self.key {
-            Some(key) => Some(context.config()?.place.key(key)?),
+            // A policy speaks of whole keys: lines of a file are judged as the file.
+            Some(key) => Some(lock::spec(context, key)?.file_path),
             None => None,
         };
         let session = who::session(context.global.session.as_deref()).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Check {
             output::json(&verdict);
         } else {
             let word = if verdict.allowed { "Allowed" } else { "Not permitted" };
-            say!("{word}: {} (rule {}, trust {})", verdict.message, output::bold(&verdict.rule), verdict.trust);
+            say!("{word}: {} (trust {})", verdict.message, verdict.trust);
         }
         if verdict.allowed { Ok(()) } else { Err(Failure::Silent(6)) }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_client::{Client, Endpoint, Error};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// How long a service may take to start, and others to wait for it.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
@@ -92,14 +92,12 @@ pub(crate) fn guard(home: &Path) -> Result<File, Error> {
 fn spawn(config: &Config) -> std::io::Result<()> {
     let program = std::env::current_exe()?;
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(config.home.join("service.log"))?;
-    let mut child = Command::new(program)
-        .args(["serve", "--background"])
-        .current_dir("/")
-        .env("LOCKKEEPER_HOME", &config.home)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .spawn()?;
+    let mut service = Command::new(program);
+    service.args(["serve", "--background"]).current_dir("/").env("LOCKKEEPER_HOME", &config.home);
+    if let Some(policy) = config::policy_from_environment() {
+        service.env(config::POLICY_VARIABLE, policy);
+    }
+    let mut child = service.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
     let mut ready = child.stdout.take().ok_or_else(|| std::io::Error::other("it has no output"))?;
     let mut said = String::new();
     ready.read_to_string(&mut said)?;

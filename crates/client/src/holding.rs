@@ -1,6 +1,7 @@
 //! Locks that are held: they renew themselves, and say when they are lost, no later than their deadline.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -48,6 +49,8 @@ struct Shared {
     book: Mutex<Book>,
     /// The connection is told which locks live as long as it does.
     attached: Mutex<Option<Answers>>,
+    /// Beats also while nothing is held.
+    alive: AtomicBool,
 }
 
 /// What is held, and what was lost and not yet told.
@@ -72,13 +75,25 @@ impl Holding {
     /// Keeps nothing yet; [`Holding::take`] adds locks.
     pub fn start(client: Client, identity: Identity) -> Result<Holding, Error> {
         let holder = uuid::Uuid::now_v7().to_string();
-        let shared = Arc::new(Shared { client, identity, holder, book: Mutex::default(), attached: Mutex::default() });
+        let shared = Arc::new(Shared {
+            client,
+            identity,
+            holder,
+            book: Mutex::default(),
+            attached: Mutex::default(),
+            alive: AtomicBool::default(),
+        });
         shared.attach(ATTACH_TIME_MAX)?;
         let (stop, stopped) = channel();
         let of_thread = shared.clone();
         let spawned = std::thread::Builder::new().name("heartbeat".into()).spawn(move || of_thread.run(&stopped));
         let thread = spawned.map_err(|error| Error::Unreachable(format!("no thread for heartbeats: {error}")))?;
         Ok(Holding { shared, stop, thread: Some(thread) })
+    }
+
+    /// Beats from now on also while nothing is held: the session has something else that lives as long as it is heard.
+    pub fn stay_alive(&self) {
+        self.shared.alive.store(true, Ordering::Relaxed);
     }
 
     /// Acquires, and keeps what was acquired.
@@ -207,7 +222,7 @@ impl Shared {
             let borrowed = had_before && book.held.get(&lock.lock_id).is_none_or(|held| held.borrowed);
             // A shared lock that became an exclusive one has another id now.
             book.held.retain(|id, held| *id == lock.lock_id || !same_place(&held.lock, lock));
-            let held = Held { deadline: deadline(sent, lock.ttl_ms), interval, lock: lock.clone(), borrowed };
+            let held = Held { deadline: deadline(sent, life(lock)), interval, lock: lock.clone(), borrowed };
             book.held.insert(lock.lock_id.clone(), held);
         }
     }
@@ -260,7 +275,7 @@ impl Shared {
     /// Renews, and compares what the service has with what was held when it was asked.
     fn beat(&self, sent: BootTime) -> Result<(), Error> {
         let asked: HashSet<String> = self.book().held.keys().cloned().collect();
-        if asked.is_empty() {
+        if asked.is_empty() && !self.alive.load(Ordering::Relaxed) {
             return Ok(());
         }
         let body = raw(&self.identity.sign(RenewRequest::default()))?;
@@ -273,7 +288,7 @@ impl Shared {
         book.lose("the service no longer has it", |id, _| asked.contains(id) && !kept.contains_key(id));
         for (id, held) in &mut book.held {
             if let Some(lock) = kept.get(id.as_str()).filter(|_| asked.contains(id)) {
-                held.deadline = deadline(sent, lock.ttl_ms);
+                held.deadline = deadline(sent, life(lock));
             }
         }
         Ok(())
@@ -321,6 +336,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// How long it lives from the answer on at least: a lock that is not renewed has less left than its TTL.
+fn life(lock: &LockView) -> u64 {
+    lock.ttl_ms.min(lock.expires_in_ms)
 }
 
 fn same_place(one: &LockView, other: &LockView) -> bool {

@@ -8,7 +8,7 @@ use crate::event::{Enqueued, Event, Grant, On, Withdrawal};
 use crate::feature::Feature;
 use crate::history::{Action, Entry};
 use crate::key::{Key, Target};
-use crate::limits::{FINALIZE_TTL, LOST_PER_SESSION_MAX};
+use crate::limits::LOST_PER_SESSION_MAX;
 use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
@@ -195,7 +195,7 @@ impl State {
         let token = Token((self.counters.last_token.0 + next).max(now.0));
         assert!(next == 0 || token > self.counters.last_token, "tokens only rise");
         self.counters.last_token = token;
-        let mut lock = Lock {
+        let lock = Arc::new(Lock {
             id,
             target: target.clone(),
             mode,
@@ -207,12 +207,7 @@ impl State {
             acquired: now,
             expires: now.plus(grant.ttl),
             ttl: grant.ttl,
-        };
-        if lock.is_finish() && lock.ttl > FINALIZE_TTL {
-            lock.ttl = FINALIZE_TTL;
-            lock.expires = now.plus(FINALIZE_TTL);
-        }
-        let lock = Arc::new(lock);
+        });
         // Decided on the state that this is applied to, a grant overlaps nothing. After a ledger was rewritten it
         // may, and then the earlier one stands.
         let taken = self.held_against(&lock.session, &lock.target, lock.mode, |_| ControlFlow::Break(())).is_break();
@@ -256,7 +251,8 @@ impl State {
     }
 
     fn lose(&mut self, now: Time, lock: &Lock, forced: bool) {
-        let Some(entry) = self.entry(&lock.session) else { return };
+        // A finish that ran out was to run out.
+        let Some(entry) = self.entry(&lock.session).filter(|_| !lock.is_finish()) else { return };
         if entry.lost.len() >= LOST_PER_SESSION_MAX && !entry.lost.contains_key(&lock.target) {
             let oldest = entry.lost.iter().min_by_key(|(_, loss)| loss.at).map(|(target, _)| target.clone());
             self.put_loss(&lock.session, &oldest.expect("more than none"), None);
@@ -342,6 +338,7 @@ impl State {
         let record = Session { id: id.clone(), agent: agent.clone(), agent_type, opened, seen: now };
         self.put_session(record);
         self.touch_waiters(now, id);
+        self.touch_ports(now, id);
     }
 
     fn close_session(&mut self, stamp: Stamp, session: &SessionId) {

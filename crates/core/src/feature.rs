@@ -88,12 +88,11 @@ impl State {
         for claim in claims {
             let before = shared.len();
             for feature in others() {
-                let theirs = feature.claims.iter().filter(|theirs| theirs.overlaps(claim));
-                shared.extend(theirs.map(|theirs| SharedClaim {
-                    claim: claim.clone(),
-                    with: feature.id.clone(),
-                    theirs: theirs.clone(),
-                }));
+                // One claim of theirs is enough to be told of.
+                if let Some(theirs) = feature.claims.iter().find(|theirs| theirs.overlaps(claim)) {
+                    let (claim, with) = (claim.clone(), feature.id.clone());
+                    shared.push(SharedClaim { claim, with, theirs: theirs.clone() });
+                }
             }
             touched += usize::from(shared.len() > before);
         }
@@ -133,10 +132,14 @@ impl State {
     }
 
     /// Those in the queue who wait for something for a feature that this key pauses.
-    pub(crate) fn waiters_of_paused<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Arc<Waiter>> {
-        let feature = key.as_str().strip_prefix("feature:").and_then(|rest| rest.strip_suffix(":pause"));
-        let theirs = move |waiter: &&Arc<Waiter>| waiter.asked.feature.as_deref() == feature;
-        feature.into_iter().flat_map(move |_| self.waiters().filter(theirs))
+    pub(crate) fn waiters_of_paused(&self, key: &Key) -> impl Iterator<Item = &Arc<Waiter>> {
+        let waiters = key.paused_feature().and_then(|feature| self.waiters_by_feature.get(feature));
+        waiters.into_iter().flatten().filter_map(|id| self.waiter(*id))
+    }
+
+    /// Whether somebody in the queue is passed over, because the feature that it asks for is paused.
+    pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
+        self.pause_of(waiter.asked.feature.as_ref(), &waiter.asked.session).is_some()
     }
 
     pub(crate) fn put_feature(&mut self, id: &FeatureId, new: Option<Arc<Feature>>) {

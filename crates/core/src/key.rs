@@ -112,6 +112,12 @@ impl Key {
         self.text.trim_end_matches('*')
     }
 
+    /// The feature that whoever holds this key exclusively pauses.
+    pub fn paused_feature(&self) -> Option<&str> {
+        let rest = self.text.strip_prefix("feature:").filter(|_| self.kind == KeyKind::Logical)?;
+        rest.strip_suffix(":pause")
+    }
+
     /// Whether its namespace has keys that cover others.
     pub(crate) fn has_tree(&self) -> bool {
         self.kind == KeyKind::Path || self.text.starts_with(TREE_PREFIX)

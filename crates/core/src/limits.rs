@@ -54,8 +54,8 @@ pub const POLICY_PATTERNS_MAX: usize = 256;
 
 /// How long a feature's key is held for a finish, at most.
 pub const FINALIZE_TTL: Millis = Millis::from_secs(30);
-pub const FEATURES_MAX: usize = 10_000;
-pub const CLAIMS_MAX: usize = 256;
+pub const FEATURES_MAX: usize = 1000;
+pub const CLAIMS_MAX: usize = 100;
 
 pub const PORT_BASE_MIN: u16 = 1024;
 pub const PORT_BASE_DEFAULT: u16 = 10_000;

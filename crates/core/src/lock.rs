@@ -89,8 +89,7 @@ impl Lock {
     /// Keeps a pause away from somebody's finish. It ends when it was said to end, whatever is heard of its session: a
     /// pause has to come through.
     pub fn is_finish(&self) -> bool {
-        let key = self.target.key.as_str();
-        self.mode == Mode::Shared && key.starts_with("feature:") && key.ends_with(":pause")
+        self.mode == Mode::Shared && self.target.key.paused_feature().is_some()
     }
 }
 

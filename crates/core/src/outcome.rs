@@ -171,7 +171,7 @@ pub enum Refusal {
     Paused {
         by: Arc<Lock>,
     },
-    /// The credential is bound to another agent than the feature's.
+    /// The feature is another agent's.
     ForeignFeature {
         feature: Arc<Feature>,
     },
@@ -202,6 +202,8 @@ pub enum Limit {
     Rooms,
     Features,
     Claims,
+    /// Of a lock that keeps a pause away.
+    FinishSeconds,
 }
 
 impl Limit {
@@ -216,6 +218,7 @@ impl Limit {
             Limit::Rooms => limits::ROOMS_MAX,
             Limit::Features => limits::FEATURES_MAX,
             Limit::Claims => limits::CLAIMS_MAX,
+            Limit::FinishSeconds => (limits::FINALIZE_TTL.0 / 1000) as usize,
         }
     }
 
@@ -230,6 +233,7 @@ impl Limit {
             Limit::Rooms => "open rooms in one space",
             Limit::Features => "features in one space",
             Limit::Claims => "claims of one feature",
+            Limit::FinishSeconds => "seconds to finish, in which a feature can't be paused",
         }
     }
 }

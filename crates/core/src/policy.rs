@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::Key;
+use crate::key::{Cover, Key};
 use crate::limits::{NAME_CHARS_MAX, POLICY_PATTERNS_MAX, POLICY_RULES_MAX};
 use crate::session::AgentName;
 
@@ -89,7 +89,7 @@ pub enum InvalidPolicy {
     Effect { name: String, effect: String },
     #[error("rule '{name}' names '{operation}', which is no operation and not read, write or admin")]
     Operation { name: String, operation: String },
-    #[error("rule '{name}' has a trust that is not 0 to 4")]
+    #[error("rule '{name}' is for a trust that is not 0 to 4, or for none at all")]
     Bounds { name: String },
     #[error("rule '{name}' has an empty pattern, or one of more than 1024 bytes")]
     Pattern { name: String },
@@ -124,6 +124,8 @@ pub struct Ask<'a> {
     pub right: Right,
     /// The local user, or an operator's credential: may do what needs an administrator.
     pub operator: bool,
+    /// It is only about what the asker holds already.
+    pub own: bool,
     /// `None`: it is about no key.
     pub key: Option<&'a Key>,
 }
@@ -184,8 +186,17 @@ impl Policy {
         }
         let needs = ask.right.needs();
         if trust < needs && !(ask.right == Right::Admin && ask.operator) {
-            let (kind, has) = (ask.right.word(), trust.0);
-            return verdict(false, "trust", format!("to {kind} needs trust {}; this agent has {has}", needs.0));
+            let has = trust.0;
+            let kind = match ask.right {
+                Right::Read => "reading",
+                Right::Write => "changing",
+                Right::Admin => "administering",
+            };
+            return verdict(false, "trust", format!("{kind} needs trust {}; this agent has {has}", needs.0));
+        }
+        // What one holds one may keep alive and give back: that it was acquired was judged then.
+        if ask.own {
+            return verdict(true, "trust", "what one holds one may keep alive and give back".to_owned());
         }
         let fits = self.rules.iter().filter_map(|rule| Some((rule.fit(ask, trust)?, rule)));
         match fits.max_by_key(|(fit, _)| *fit) {
@@ -199,6 +210,11 @@ impl Policy {
                 "no rule says otherwise, and keys of the known prefixes are allowed".to_owned(),
             ),
         }
+    }
+
+    /// Whether it says nothing but what goes without saying.
+    pub fn is_empty(&self) -> bool {
+        self.trust.is_empty() && self.rules.is_empty()
     }
 
     /// The rules by their names, in the order in which they were written.
@@ -229,7 +245,7 @@ impl Rule {
             return Err(InvalidPolicy::Operation { operation: operation.clone(), name });
         }
         let (from, below) = (trust_from.unwrap_or(0), trust_below.unwrap_or(Trust::MAX.0 + 1));
-        if from > Trust::MAX.0 || below > Trust::MAX.0 + 1 {
+        if from > Trust::MAX.0 || below > Trust::MAX.0 + 1 || from >= below {
             return Err(InvalidPolicy::Bounds { name });
         }
         let patterns =
@@ -240,8 +256,11 @@ impl Rule {
 
     /// `None`: the rule says nothing about it.
     fn fit(&self, ask: &Ask<'_>, trust: Trust) -> Option<Fit> {
-        let key = closest(&self.keys, ask.key.map(Key::as_str))?;
-        let agent = closest(&self.agents, ask.agent.map(AgentName::as_str))?;
+        let key = closest(&self.keys, ask.key, |pattern, key| {
+            // Who may not have one thing may not have all that it is part of.
+            pattern.matches(key.as_str()) || (!self.allows && pattern.is_below(key))
+        })?;
+        let agent = closest(&self.agents, ask.agent, |pattern, agent| pattern.matches(agent.as_str()))?;
         let named = |operation: &String| names(operation, ask.operation) || operation == ask.right.word();
         let operation = if self.operations.is_empty() {
             0
@@ -254,12 +273,12 @@ impl Rule {
 }
 
 /// The closest of the patterns that fit; no patterns fit everything, least closely.
-fn closest(patterns: &[Pattern], text: Option<&str>) -> Option<Exactness> {
+fn closest<T>(patterns: &[Pattern], asked: Option<&T>, fits: impl Fn(&Pattern, &T) -> bool) -> Option<Exactness> {
     if patterns.is_empty() {
         return Some((false, 0));
     }
-    let text = text?;
-    patterns.iter().filter(|pattern| pattern.matches(text)).map(Pattern::exactness).max()
+    let asked = asked?;
+    patterns.iter().filter(|pattern| fits(pattern, asked)).map(Pattern::exactness).max()
 }
 
 /// Whether a rule's word is the name of an operation, whole or without its family: `acquire` for `locks/acquire`.
@@ -289,6 +308,12 @@ impl Pattern {
             text = &text[at + part.len()..];
         }
         text.ends_with(&**last)
+    }
+
+    /// Whether it may name something that a key with stars covers.
+    fn is_below(&self, key: &Key) -> bool {
+        let (stem, first) = (key.stem(), &*self.0[0]);
+        key.cover() != Cover::One && (first.starts_with(stem) || (self.0.len() > 1 && stem.starts_with(first)))
     }
 
     fn exactness(&self) -> Exactness {

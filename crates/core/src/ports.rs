@@ -84,13 +84,6 @@ pub struct Ports {
     pub ttl: Millis,
 }
 
-impl Ports {
-    /// Whether two sets of ports from these on have one in common.
-    pub(crate) fn collide(one: u16, other: u16) -> bool {
-        one.abs_diff(other) < PORTS_EACH
-    }
-}
-
 impl State {
     pub fn ports_of(&self, session: &SessionId) -> Option<&Arc<Ports>> {
         self.ports.get(session)

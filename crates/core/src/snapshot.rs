@@ -17,7 +17,7 @@ use crate::time::Time;
 use crate::waiter::Waiter;
 
 /// Everything that a state is made of. In order, equal states have equal snapshots.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub base: SnapshotBase,
     pub more: SnapshotMore,

@@ -57,6 +57,7 @@ pub struct State {
     waiters: HashMap<WaiterId, Arc<Waiter>>,
     wanted: ConflictIndex,
     waiter_checks: BTreeSet<(Time, WaiterId)>,
+    pub(crate) waiters_by_feature: BTreeMap<FeatureId, BTreeSet<WaiterId>>,
     rooms: BTreeMap<Key, Room>,
     room_index: ConflictIndex,
     room_ends: BTreeSet<(Time, Key)>,
@@ -153,6 +154,7 @@ impl State {
             waiters: HashMap::new(),
             wanted: ConflictIndex::default(),
             waiter_checks: BTreeSet::new(),
+            waiters_by_feature: BTreeMap::new(),
             rooms: BTreeMap::new(),
             room_index: ConflictIndex::default(),
             room_ends: BTreeSet::new(),
@@ -423,6 +425,14 @@ impl State {
             for want in &old.asked.wants {
                 self.wanted.remove(&want.target, want.mode, id.0);
             }
+            if let Some(feature) = &old.asked.feature
+                && let Some(waiters) = self.waiters_by_feature.get_mut(feature)
+            {
+                waiters.remove(&id);
+                if waiters.is_empty() {
+                    self.waiters_by_feature.remove(feature);
+                }
+            }
             if let Some(entry) = self.sessions.get_mut(&old.asked.session) {
                 entry.waiters.remove(&id);
             }
@@ -433,6 +443,9 @@ impl State {
         if let (None, Some(new)) = (&old, &new) {
             for want in &new.asked.wants {
                 self.wanted.insert(&want.target, want.mode, id.0);
+            }
+            if let Some(feature) = &new.asked.feature {
+                self.waiters_by_feature.entry(feature.clone()).or_default().insert(id);
             }
             if let Some(entry) = self.sessions.get_mut(&new.asked.session) {
                 entry.waiters.insert(id);

@@ -29,7 +29,7 @@ fn policy(trust: &[(&str, u8)], rules: Vec<RuleText>) -> Result<Policy, InvalidP
 /// Whether it is allowed, and which rule says so.
 fn judged(policy: &Policy, agent: &str, operation: &str, right: Right, key: Option<&str>) -> (bool, String) {
     let (agent, key) = (AgentName::parse(agent).unwrap(), key.map(|key| Key::parse(key).unwrap()));
-    let ask = Ask { agent: Some(&agent), operation, right, operator: false, key: key.as_ref() };
+    let ask = Ask { agent: Some(&agent), operation, right, operator: false, own: false, key: key.as_ref() };
     let verdict = policy.judge(&ask);
     (verdict.allowed, verdict.rule)
 }
@@ -87,6 +87,47 @@ fn of_two_rules_that_fit_alike_the_one_that_denies_decides_whatever_their_order(
         let both = [rule("yes", "allow", &[], &[], &["x*"]), rule("no", "deny", &[], &[], &["x*"])];
         let rules = order.map(|at: usize| both[at].clone()).to_vec();
         assert_eq!(acquires(&policy(&[], rules).unwrap(), "a", "x1"), (false, "no".to_owned()));
+    }
+}
+
+#[test]
+fn who_may_not_have_one_thing_may_not_have_all_that_it_is_part_of() {
+    let rules = vec![
+        rule("no secrets", "deny", &[], &[], &["src/secret.rs"]),
+        rule("no vaults", "deny", &[], &[], &["vault/*"]),
+        rule("no billing", "deny", &[], &[], &["flag:billing/*"]),
+        rule("all of src", "allow", &[], &[], &["src/*"]),
+    ];
+    let policy = policy(&[], rules).unwrap();
+    for (key, allowed) in [
+        ("src/**", false),
+        ("src/*", false),
+        ("**", false),
+        ("src/a.rs", true),
+        ("src/deep/**", true),
+        ("vault/deep/**", false),
+        ("flag:*", false),
+        ("flag:billing/new/*", false),
+        ("flag:other/*", true),
+    ] {
+        assert_eq!(acquires(&policy, "a", key).0, allowed, "{key}");
+    }
+}
+
+#[test]
+fn what_one_holds_one_may_keep_alive_and_give_back_unless_suspended() {
+    let policy = policy(&[("gone", 0)], vec![rule("nothing", "deny", &[], &[], &[])]).unwrap();
+    for (name, allowed) in [("a", true), ("gone", false)] {
+        let agent = AgentName::parse(name).unwrap();
+        let ask = Ask {
+            agent: Some(&agent),
+            operation: "locks/release",
+            right: Right::Write,
+            operator: false,
+            own: true,
+            key: None,
+        };
+        assert_eq!(policy.judge(&ask).allowed, allowed, "{name}");
     }
 }
 

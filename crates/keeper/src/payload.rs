@@ -3,9 +3,12 @@
 use lockkeeper_core::event::Event;
 use lockkeeper_core::snapshot::{Snapshot, SnapshotMore};
 use lockkeeper_core::state::State;
+use serde::de::DeserializeOwned;
 
 /// What the first byte of a payload says about the rest.
 const VERSION: u8 = 1;
+/// Of a snapshot with features and ports. Those before had the version of events.
+const SNAPSHOT_VERSION: u8 = 2;
 
 /// A payload that this program can't read. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,17 +30,24 @@ pub(crate) fn decode_events(payload: &[u8]) -> Result<Vec<Event>, PayloadError> 
 }
 
 pub(crate) fn encode_snapshot(snapshot: &Snapshot) -> Vec<u8> {
-    let bytes = postcard::to_extend(&snapshot.base, vec![VERSION]).expect("a snapshot has a form");
-    postcard::to_extend(&snapshot.more, bytes).expect("a snapshot has a form")
+    postcard::to_extend(snapshot, vec![SNAPSHOT_VERSION]).expect("a snapshot has a form")
 }
 
 pub(crate) fn decode_snapshot(payload: &[u8]) -> Result<State, PayloadError> {
-    let (base, rest) = postcard::take_from_bytes(body(payload)?).map_err(PayloadError::Unreadable)?;
-    let more = match rest {
-        [] => SnapshotMore::default(),
-        rest => postcard::from_bytes(rest).map_err(PayloadError::Unreadable)?,
+    let snapshot = match payload.split_first() {
+        Some((&SNAPSHOT_VERSION, body)) => whole(body)?,
+        Some(_) | None => Snapshot { base: whole(body(payload)?)?, more: SnapshotMore::default() },
     };
-    Ok(State::from_snapshot(Snapshot { base, more }))
+    Ok(State::from_snapshot(snapshot))
+}
+
+/// Reads all of it, and nothing else may follow.
+fn whole<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PayloadError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(PayloadError::Unreadable(postcard::Error::DeserializeBadEncoding)),
+        Err(error) => Err(PayloadError::Unreadable(error)),
+    }
 }
 
 fn body(payload: &[u8]) -> Result<&[u8], PayloadError> {
@@ -163,6 +173,21 @@ mod tests {
         let hex = encode_events(&one_of_each()).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
         assert_eq!(hex, include_str!("payload.golden").trim());
         assert_eq!(decode_events(&encode_events(&one_of_each())).unwrap(), one_of_each());
+    }
+
+    #[test]
+    fn a_snapshot_of_before_there_were_features_and_ports_is_read() {
+        let mut state = State::new(7);
+        for event in one_of_each() {
+            state.apply(lockkeeper_core::time::Stamp { time: Time(1_000_000), wall: 0 }, &event);
+        }
+        let snapshot = state.snapshot();
+        let older = postcard::to_extend(&snapshot.base, vec![VERSION]).unwrap();
+        assert_eq!(decode_snapshot(&older).unwrap().snapshot().base, snapshot.base);
+        let mut bytes = encode_snapshot(&snapshot);
+        assert_eq!(decode_snapshot(&bytes).unwrap().snapshot(), snapshot);
+        bytes.push(0);
+        assert!(decode_snapshot(&bytes).is_err(), "nothing may follow");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::limits::{
     RETRY_BUDGET_MAX, REVISION_MAX, SCOPE_MAX, TIMEOUT_MINUTES_MAX, TITLE_CHARS_MAX, TRUST_LEVEL_MAX, TTL_MINUTES_MAX,
 };
 use crate::problem::Problem;
-use crate::schema::{FilePath, FreeShape, LogicalKey, PackageId};
+use crate::schema::{FeatureId, FilePath, FreeShape, LogicalKey, PackageId};
 use crate::validate::validate;
 
 /// The package that puts the others together, and may therefore touch what they touch.
@@ -47,7 +47,7 @@ pub struct Document {
 #[non_exhaustive]
 pub struct Feature {
     /// The feature's id, as in `feature:<id>:pause`.
-    #[schemars(length(min = 1, max = NAME_CHARS_MAX))]
+    #[schemars(with = "FeatureId")]
     pub id: String,
     /// Rises with every change of the plan.
     #[schemars(range(min = 1, max = REVISION_MAX))]

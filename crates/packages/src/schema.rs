@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::document::Document;
 
 pub use lockkeeper_core::key::logical::{LOGICAL_PATTERN as LOGICAL_KEY_PATTERN, PATH_PATTERN as FILE_PATH_PATTERN};
+pub(crate) const FEATURE_ID_PATTERN: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
 pub const PACKAGE_ID_PATTERN: &str = r"^[a-z][a-z0-9_-]{0,63}$";
 
 /// The JSON Schema (2020-12) of a document.
@@ -23,7 +24,7 @@ pub(crate) fn shared() -> &'static Value {
     &SCHEMA
 }
 
-/// A pattern of the schema as code: no engine for patterns is needed for three of them.
+/// A pattern of the schema as code: no engine for patterns is needed for four of them.
 pub(crate) struct Pattern {
     pub text: &'static str,
     pub takes: fn(&str) -> bool,
@@ -32,7 +33,13 @@ pub(crate) struct Pattern {
     pub example: &'static str,
 }
 
-pub(crate) const PATTERNS: [Pattern; 3] = [
+pub(crate) const PATTERNS: [Pattern; 4] = [
+    Pattern {
+        text: FEATURE_ID_PATTERN,
+        takes: |text| lockkeeper_core::key::logical::feature_id(text).is_some(),
+        noun: "a feature id: 1 to 128 letters, digits, dots, underscores and hyphens",
+        example: "FEAT-123",
+    },
     Pattern {
         text: LOGICAL_KEY_PATTERN,
         takes: is_logical_key,
@@ -91,6 +98,7 @@ macro_rules! patterned {
 
 patterned!(FilePath, FILE_PATH_PATTERN, "A path, relative to the root of the repository.");
 patterned!(LogicalKey, LOGICAL_KEY_PATTERN, "A logical key.");
+patterned!(FeatureId, FEATURE_ID_PATTERN, "The id of a feature.");
 patterned!(PackageId, PACKAGE_ID_PATTERN, "The name of a package.");
 
 /// A section whose inside is left to its users; only its size is bounded.

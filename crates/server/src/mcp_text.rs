@@ -31,7 +31,7 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         Operation::ForceRelease => format!("Taken away: {}.", named(answer)),
         Operation::Renew => match rows(answer, "locks") {
             [] => "You hold nothing.".to_owned(),
-            _ => format!("You still hold {}.", named(answer)),
+            _ => format!("You still hold {}.{}", named(answer), pauses(answer)),
         },
         Operation::Check => checked(answer),
         Operation::Active => listed(answer),
@@ -65,6 +65,14 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         | Operation::ValidatePackages
         | Operation::Stop => answer.to_string(),
     }
+}
+
+/// What a heartbeat tells of pauses.
+fn pauses(answer: &Value) -> String {
+    let one = |lock: &Value| {
+        format!(" Paused by {}: {}; stop at the next good moment.", text(lock, "owner"), text(lock, "intention"))
+    };
+    rows(answer, "paused").iter().map(one).collect()
 }
 
 fn acquired(answer: &Value, beats: bool) -> String {

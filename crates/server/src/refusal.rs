@@ -112,7 +112,7 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 wanted: lock.target.clone(),
                 with: Blocker::Held(lock.clone()),
             })];
-            no.hint("acquire it with a wait to stand in the queue")
+            no.hint(format!("ask {} for it, or acquire it with a wait to stand in the queue", lock.agent))
         }
         Refusal::NotInRoom { room } => {
             let more = room.until.since(viewer.now.time);
@@ -140,8 +140,8 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
         ),
         Refusal::Paused { by } => paused(by, viewer),
         Refusal::ForeignFeature { feature } => No::new(
-            Word::OperationNotPermitted,
-            format!("Feature {} belongs to {}; this credential speaks for another agent.", feature.id, feature.agent),
+            Word::NotOwner,
+            format!("Feature {} belongs to {}; only they may do that.", feature.id, feature.agent),
         ),
         Refusal::NoPorts { used, sessions } => {
             let mut no = No::new(
@@ -164,8 +164,8 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
 
 /// Somebody else holds the key that pauses a feature.
 pub(crate) fn paused(by: &Lock, viewer: Viewer) -> No {
-    let (key, more) = (by.target.key.as_str(), by.expires.since(viewer.now.time));
-    let feature = key.strip_prefix("feature:").and_then(|rest| rest.strip_suffix(":pause")).unwrap_or(key);
+    let more = by.expires.since(viewer.now.time);
+    let feature = by.target.key.paused_feature().unwrap_or(by.target.key.as_str());
     let why = quoted(by.intention.as_str());
     let mut no = No::new(
         Word::Paused,
@@ -175,7 +175,7 @@ pub(crate) fn paused(by: &Lock, viewer: Viewer) -> No {
         wanted: by.target.clone(),
         with: Blocker::Held(Arc::new(by.clone())),
     })];
-    no.hint(format!("wait until it goes on: lockkeeper feature check {feature} --wait 10m"))
+    no.hint(format!("lockkeeper feature check {feature} --wait 10m"))
 }
 
 fn not_found(what: &NotFound) -> No {
@@ -269,7 +269,7 @@ pub(crate) fn conflict_sentence(conflict: &lockkeeper_core::outcome::Conflict, v
                 lines(target),
                 verb(target, wanted),
                 waiter.asked.agent,
-                quoted(waiter.asked.intention.as_str())
+                quoted(waiter.asked.intention.as_str()).trim_end_matches(',')
             )
         }
         Blocker::Room(room) => {

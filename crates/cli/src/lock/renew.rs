@@ -9,7 +9,7 @@ use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use crate::{config, lock};
 
 /// Without a key: all that the session holds.
@@ -51,6 +51,14 @@ impl Renew {
         } else {
             for renewed in &answer.locks {
                 say!("Renewed {} for {}", lock::described(renewed), output::millis(renewed.expires_in_ms));
+            }
+            for pause in &answer.paused {
+                note!(
+                    "Paused by {}: {} ({}); stop at the next good moment",
+                    pause.owner,
+                    pause.intention,
+                    pause.file_path
+                );
             }
         }
         if answer.lost.is_empty() {

@@ -26,7 +26,15 @@ fn a_feature_is_paused_checked_and_resumed() {
     }
     assert_eq!(house.say("worker", &["feature", "check", "F-1"]).code, 5);
     assert_eq!(house.say("worker", &["feature", "check", "F-1", "--finalize"]).code, 5);
-    assert_eq!(house.say("worker", &["lock", "renew"]).code, 0, "what is held stays held");
+    let said = house.say("worker", &["lock", "renew"]);
+    assert!(said.code == 0 && said.err.contains("Paused by boss"), "what is held stays held: {said:?}");
+    // Whoever pauses finishes without ending the pause.
+    assert_eq!(house.say("boss", &["feature", "check", "F-1", "--finalize"]).code, 0);
+    assert_eq!(
+        house.json("boss", &["lock", "list", "feature:F-1:pause"])["locks"][0]["ttl_ms"],
+        7_200_000,
+        "the pause is as it was"
+    );
     let waiting = house.start("worker", &["feature", "check", "F-1", "--wait", "30s"]);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(house.say("boss", &["feature", "resume", "F-1"]).code, 0);
@@ -116,6 +124,9 @@ fn a_policy_decides_names_its_rule_and_is_read_anew() {
         vec!["feature", "check", "F-1"],
         vec!["ports", "allocate"],
         vec!["session", "open"],
+        vec!["lock", "list"],
+        vec!["lock", "history"],
+        vec!["feature", "list"],
     ] {
         let said = house.say("gone", &verb);
         assert!(said.code == 6 && said.err.contains("suspended"), "{verb:?}: {said:?}");

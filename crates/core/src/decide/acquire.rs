@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use super::queue::targets;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
-use crate::key::{Cover, KeyKind, Target};
+use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    CONFLICTS_SHOWN_MAX, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
@@ -45,6 +46,10 @@ impl Deciding<'_> {
             return Ok(self.grant(acquire, None, parts));
         }
         self.not_paused(acquire)?;
+        let finish = |want: &Want| want.mode == Mode::Shared && want.target.key.paused_feature().is_some();
+        if acquire.ttl > FINALIZE_TTL && parts.new.iter().any(finish) {
+            return Err(exceeded(Limit::FinishSeconds));
+        }
         let held = self.state.entry(session).map_or(0, |entry| entry.locks.len());
         if held + parts.new.len() > LOCKS_PER_SESSION_MAX {
             return Err(exceeded(Limit::LocksPerSession));
@@ -92,6 +97,10 @@ impl Deciding<'_> {
             Some(place) => On::Wanted(place as u32),
             None => On::Target(want.target, want.mode),
         };
+        // Whoever waits for a feature that is paused now makes room for those behind.
+        let pauses = parts.new.iter().filter(|want| want.mode == Mode::Exclusive);
+        let pauses: Vec<Key> =
+            pauses.map(|want| want.target.key.clone()).filter(|key| key.paused_feature().is_some()).collect();
         let numbered = (made + 1..).zip(parts.new);
         let mut new: Vec<NewLock> =
             numbered.map(|(count, want)| NewLock { id: LockId::of(count, salt), on: on(want) }).collect();
@@ -126,6 +135,11 @@ impl Deciding<'_> {
                 ..grant
             },
         }));
+        for key in pauses {
+            let waiters = self.state.waiters_of_paused(&key);
+            let freed = waiters.flat_map(|waiter| targets(&waiter.asked.wants)).collect();
+            self.hand_over(freed);
+        }
         Outcome::Granted { locks, fresh }
     }
 
@@ -247,7 +261,7 @@ impl State {
         // Asked only when somebody waits for the same: it looks through the session's own locks.
         let mut covered = None;
         let stopped = self.waiting_for(&want.target, want.mode, |waiter| {
-            if waiter.asked.session == *session || waiter.rank() >= rank {
+            if waiter.asked.session == *session || waiter.rank() >= rank || self.is_passed_over(waiter) {
                 return ControlFlow::Continue(());
             }
             if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {

@@ -24,10 +24,10 @@ impl Deciding<'_> {
             return Err(exceeded(Limit::Claims));
         }
         match self.state.feature(&feature.id) {
-            Some(known) if actor.bound && known.agent != actor.agent => {
+            Some(known) if known.agent != actor.agent => {
                 return Err(Box::new(Refusal::ForeignFeature { feature: known.clone() }));
             }
-            None if self.state.features().count() >= FEATURES_MAX => return Err(exceeded(Limit::Features)),
+            None if self.state.features.len() >= FEATURES_MAX => return Err(exceeded(Limit::Features)),
             Some(_) | None => {}
         }
         let (feasibility, shared) = self.state.feasibility(&feature.id, &feature.claims);
@@ -41,7 +41,7 @@ impl Deciding<'_> {
         let Some(feature) = self.state.feature(id).cloned() else {
             return Err(Box::new(Refusal::NotFound { what: NotFound::Feature(id.clone()) }));
         };
-        if actor.bound && feature.agent != actor.agent {
+        if feature.agent != actor.agent {
             return Err(Box::new(Refusal::ForeignFeature { feature }));
         }
         self.record(Event::FeatureEnded { feature: id.clone(), end });

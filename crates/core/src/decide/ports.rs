@@ -1,11 +1,13 @@
 //! Ports: the same for whoever asks again, the lowest free ones for whoever is new.
 
+use std::collections::HashSet;
+
 use super::{Deciding, Refused};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::limits::PORTS_EACH;
 use crate::outcome::{Answer, Outcome, Refusal};
-use crate::ports::{PortRules, Ports};
+use crate::ports::PortRules;
 use crate::session::SessionId;
 
 impl Deciding<'_> {
@@ -25,12 +27,10 @@ impl Deciding<'_> {
     }
 
     fn free_ports(&self, rules: PortRules, taken: &[u16]) -> Result<u16, Refused> {
-        let used = self.state.ports().count();
-        let free = |base: &u16| {
-            let own = *base..*base + PORTS_EACH;
-            !taken.iter().any(|port| own.contains(port))
-                && !self.state.ports().any(|ports| Ports::collide(ports.base, *base))
-        };
+        let used = self.state.ports.len();
+        let given = self.state.ports().flat_map(|ports| ports.base..=ports.base.saturating_add(PORTS_EACH - 1));
+        let taken: HashSet<u16> = taken.iter().copied().chain(given).collect();
+        let free = |base: &u16| (*base..=base.saturating_add(PORTS_EACH - 1)).all(|port| !taken.contains(&port));
         rules
             .bases()
             .find(free)

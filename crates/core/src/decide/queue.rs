@@ -35,8 +35,9 @@ impl Deciding<'_> {
                 if planted::is(Bug::WaiterCheckedInPart) {
                     new.truncate(1);
                 }
-                let paused = self.state.pause_of(waiter.asked.feature.as_ref(), &waiter.asked.session).is_some();
-                if !paused && !self.state.is_blocked(&waiter.asked.session, &new, waiter.rank()) {
+                if !self.state.is_passed_over(&waiter)
+                    && !self.state.is_blocked(&waiter.asked.session, &new, waiter.rank())
+                {
                     self.grant_waiter(&waiter.asked);
                 }
             }

@@ -112,7 +112,10 @@ impl Deciding<'_> {
         }
         let now = self.now();
         let idle = self.state.entries().filter(|entry| {
-            entry.locks.is_empty() && entry.waiters.is_empty() && entry.record.seen.plus(IDLE_KEPT) < now
+            entry.locks.is_empty()
+                && entry.waiters.is_empty()
+                && entry.record.seen.plus(IDLE_KEPT) < now
+                && self.state.ports_of(&entry.record.id).is_none()
         });
         let mut sessions: Vec<SessionId> = idle.map(|entry| entry.record.id.clone()).collect();
         // The table has no order, and the ledger must not depend on one.

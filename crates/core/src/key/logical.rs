@@ -228,24 +228,25 @@ impl EnvResource {
     }
 }
 
-/// Whether a text says nothing but a port number, however it is written: `5432`, `:5432`, `tcp/5432`, `PORT_5432`.
+/// Whether a text names a port, however it is written: `5432`, `:5432`, `tcp/5432`, `db-port-5432`.
 fn names_a_port(text: &str) -> bool {
-    const AROUND_A_PORT: [&str; 12] =
-        ["port", "ports", "p", "tcp", "udp", "http", "https", "localhost", "host", "listen", "addr", "address"];
-    let mut numbers = 0;
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let digits = first.is_ascii_digit();
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() || c.is_ascii_digit() != digits).unwrap_or(rest.len());
-        let word = &rest[..end];
-        if digits {
-            numbers += 1;
-        } else if !word.is_empty() && !AROUND_A_PORT.iter().any(|known| known.eq_ignore_ascii_case(word)) {
-            return false;
-        }
-        rest = &rest[end.max(first.len_utf8())..];
+    const BESIDE_A_PORT: [&str; 4] = ["port", "ports", "tcp", "udp"];
+    let digits = |c: char| c.is_ascii_digit();
+    if !text.is_empty() && text.chars().all(|c| digits(c) || !c.is_alphanumeric()) && text.contains(digits) {
+        return true;
     }
-    numbers > 0
+    let words: Vec<&str> = text
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .flat_map(|word| {
+            let end = word.find(digits).unwrap_or(word.len());
+            [&word[..end], &word[end..]]
+        })
+        .filter(|word| !word.is_empty())
+        .collect();
+    let number = |word: &str| word.chars().all(digits);
+    let beside = |word: &str| BESIDE_A_PORT.iter().any(|known| known.eq_ignore_ascii_case(word));
+    let host = text.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && number(port));
+    host || words.windows(2).any(|pair| (beside(pair[0]) && number(pair[1])) || (number(pair[0]) && beside(pair[1])))
 }
 
 /// A contract between packages: `contract:openapi/v1.yaml`.
@@ -308,10 +309,10 @@ mod tests {
         for text in ["5432", ":5432", "port-5432", "PORT_5432", "port5432", "tcp/5432", "5432/tcp", "localhost:5432"] {
             assert!(names_a_port(text), "{text}");
         }
-        for text in ["127.0.0.1:80", "http:8080", "host-port-1", "p8080"] {
+        for text in ["127.0.0.1:80", "http:8080", "host-port-1", "db-port-5432", "postgres:5432"] {
             assert!(names_a_port(text), "{text}");
         }
-        for text in ["fixtures-2024", "port-authority", "git-index", "s3", "node18", "ports", ""] {
+        for text in ["fixtures-2024", "port-authority", "git-index", "s3", "node18", "ports", "host1", "http2", ""] {
             assert!(!names_a_port(text), "{text}");
         }
     }

@@ -3,8 +3,8 @@
 use lockkeeper_core::command::{Acquire, Command, Which};
 use lockkeeper_core::feature::{Feasibility, Feature, FeatureEnd};
 use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::{Answer, NotFound, Refusal};
-use lockkeeper_core::session::AgentName;
+use lockkeeper_core::outcome::{Answer, Limit, NotFound, Refusal};
+use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::time::{Millis, Time};
 
 use crate::house::{House, actor, wanting};
@@ -66,15 +66,61 @@ fn whoever_waits_for_a_paused_feature_is_passed_over_until_it_goes_on() {
     house.queue("stranger", &["src/z.rs", "src/a.rs"], 5);
     house.granted("boss", "feature:F-1:pause");
     house.release("holder", "src/a.rs");
-    assert!(house.holders("src/a.rs").is_empty(), "the worker is paused, and the stranger came later");
+    assert_eq!(house.holders("src/a.rs"), ["stranger"], "who came later does not wait for who is paused");
+    house.release("stranger", "src/a.rs");
+    assert!(house.holders("src/a.rs").is_empty());
+    house.granted("boss", "src/a.rs");
+    house.release("boss", "src/a.rs");
     house.release("boss", "feature:F-1:pause");
     assert_eq!(house.holders("src/a.rs"), ["worker"]);
 }
 
 #[test]
+fn whoever_stands_behind_somebody_who_is_paused_gets_what_is_free_at_once() {
+    let mut house = House::new();
+    house.granted("holder", "b.rs");
+    let wants_both =
+        Acquire { wait: Millis(3_600_000), feature: Some("F-1".into()), ..wanting("worker", &["a.rs", "b.rs"]) };
+    house.outcome(Command::Acquire(wants_both));
+    house.queue("behind", &["a.rs"], 5);
+    house.granted("boss", "feature:F-1:pause");
+    assert_eq!(house.holders("a.rs"), ["behind"]);
+}
+
+#[test]
+fn a_pause_that_ends_by_itself_or_by_force_lets_those_who_wait_go_on() {
+    for ends in 0..3 {
+        let mut house = House::new();
+        house.granted("holder", "a.rs");
+        house.outcome(Command::Acquire(Acquire { wait: Millis(3_600_000), ..for_feature("worker", "a.rs") }));
+        house.granted("boss", "feature:F-1:pause");
+        house.release("holder", "a.rs");
+        match ends {
+            0 => {
+                house.wait(15_000);
+                house.beat("worker");
+                house.wait(15_000);
+            }
+            1 => {
+                let which = Which::Key(Key::parse("feature:F-1:pause").unwrap(), None);
+                let by = AgentName::parse("op").unwrap();
+                house.tell(Command::ForceRelease { by, reason: Intention::default(), which, request: None });
+            }
+            _ => {
+                house.tell(Command::CloseSession { actor: actor("boss") });
+            }
+        }
+        house.beat("worker");
+        assert_eq!(house.holders("a.rs"), ["worker"], "{ends}");
+    }
+}
+
+#[test]
 fn a_pause_waits_for_a_finish_and_no_longer_than_it_may_take() {
     let mut house = House::new();
-    let finish = Acquire { ttl: Millis(3_600_000), ..wanting("worker", &["feature:F-1:pause~"]) };
+    let finish = wanting("worker", &["feature:F-1:pause~"]);
+    let long = Acquire { ttl: Millis(30_001), ..finish.clone() };
+    assert!(matches!(house.refused(Command::Acquire(long)), Refusal::LimitExceeded { what: Limit::FinishSeconds }));
     assert!(matches!(house.tell(Command::Acquire(finish.clone())), Answer::Granted { .. }));
     house.queue("boss", &["feature:F-1:pause"], 5);
     // Neither a heartbeat nor asking again lets a finish last longer.
@@ -91,6 +137,11 @@ fn a_pause_waits_for_a_finish_and_no_longer_than_it_may_take() {
     house.beat("boss");
     assert_eq!(house.holders("feature:F-1:pause"), ["boss"]);
     assert!(matches!(house.refused(Command::Acquire(for_feature("worker", "x"))), Refusal::Paused { .. }));
+    assert_eq!(
+        house.state.lost_of(&SessionId::parse("worker").unwrap()).count(),
+        0,
+        "a finish that ran out is no loss"
+    );
 }
 
 #[test]
@@ -112,10 +163,10 @@ fn features_are_compared_by_what_they_claim() {
 }
 
 #[test]
-fn a_bound_credential_leaves_the_features_of_others_alone() {
+fn the_features_of_others_are_left_alone() {
     let mut house = House::new();
     registered(&mut house, "A", &["x"]);
-    let stranger = lockkeeper_core::command::Actor { bound: true, ..actor("b") };
+    let stranger = actor("b");
     let end = Command::EndFeature { actor: stranger.clone(), feature: "A".into(), end: FeatureEnd::Cancelled };
     assert!(matches!(house.refused(end), Refusal::ForeignFeature { .. }));
     let again = Command::RegisterFeature { actor: stranger, feature: feature("A", &["y"]) };

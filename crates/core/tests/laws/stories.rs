@@ -62,7 +62,7 @@ fn story() -> impl Strategy<Value = Vec<(u64, Command)>> {
             4 => Command::ForceRelease {
                 by: AgentName::parse("op").unwrap(),
                 reason: Intention::parse("r").unwrap(),
-                which: Which::Key(key, None),
+                which: Which::Key(if session == "a" { Key::parse("feature:F:pause").unwrap() } else { key }, None),
                 request: None,
             },
             5 => Command::Beat { sessions: vec![SessionId::parse(session).unwrap()], waiters: Vec::new() },

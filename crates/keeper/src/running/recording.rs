@@ -54,7 +54,7 @@ impl Running {
                 }
                 continue;
             };
-            if batch.payload.len() > PAYLOAD_BYTES_MAX && tries == 1 && self.desk.asked() > 1 {
+            if batch.payload.len() > PAYLOAD_BYTES_MAX && doubtful.is_empty() && self.desk.asked() > 1 {
                 return self.decide_in_halves().await;
             }
             let started = Instant::now();

@@ -6,7 +6,7 @@ use lockkeeper_core::command::{Acquire, Actor, Command, Want, Which};
 use lockkeeper_core::feature::{self, Feature, FeatureEnd, SharedClaim};
 use lockkeeper_core::key::{Key, Target, logical};
 use lockkeeper_core::limits::{CLAIMS_MAX, FINALIZE_TTL, PRIORITY_DEFAULT, PRIORITY_MAX, WAIT_MAX};
-use lockkeeper_core::lock::FeatureId;
+use lockkeeper_core::lock::{FeatureId, Lock, LockId};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
@@ -167,6 +167,10 @@ impl Service {
         noted.key = Some(key.to_string());
         let (keeper, actor) = self.asked(Operation::ResumeFeature, &body, caller, noted, Some(&key)).await?;
         let request = door::request("features/resume", &body)?;
+        let pauses = Self::pauses(&keeper, &feature, &key, &actor.session).await?;
+        if !pauses.own && pauses.of_others.is_none() && request.is_none() {
+            return Err(No::new(Word::NotFound, format!("Feature {feature} is not paused.")));
+        }
         let which = Which::Key(key, None);
         let answer = keeper.ask(Command::Release { actor, which, token: None, request }).await?;
         let viewer = Viewer { now: keeper.now() };
@@ -193,41 +197,57 @@ impl Service {
             json(&FeatureChecked { success: true, feature_id: feature.to_string(), paused: false, message, lock })
         };
         let (keeper, actor) = self.asked(Operation::CheckFeature, &body, caller, noted, Some(&key)).await?;
+        let pauses = Self::pauses(&keeper, &feature, &key, &actor.session).await?;
+        if pauses.own {
+            return told(None, format!("Feature {feature} is paused by yourself: go on, the others wait."));
+        }
         if !finalize {
-            let (asked, session) = (feature.clone(), actor.session.clone());
-            let pause = keeper.read(move |state, now| (state.pause_of(Some(&asked), &session), now)).await?;
-            match pause {
-                (None, _) => return told(None, format!("Feature {feature} is not paused: go on.")),
-                (Some(by), now) if wait.0 == 0 => return Err(refusal::paused(&by, Viewer { now })),
-                (Some(_), _) => {}
+            match pauses.of_others {
+                None => return told(None, format!("Feature {feature} is not paused: go on.")),
+                Some(by) if wait.0 == 0 => return Err(refusal::paused(&by, Viewer { now: keeper.now() })),
+                Some(_) => {}
             }
         }
         let intention = Intention::parse(if finalize { "finishing" } else { "waiting for the end of the pause" })?;
         let wanted = Wanted { key: key.clone(), mode: Mode::Shared, intention, ttl: FINALIZE_TTL, wait };
-        let lock = match self.take(&keeper, actor.clone(), wanted, &body, caller, noted).await {
-            Ok((lock, _)) => lock,
-            Err(no) if no.word == Word::Busy => return Err(self.paused_instead(&keeper, &feature, &actor, no).await),
-            Err(no) => return Err(no),
+        let taken = self.take(&keeper, actor.clone(), wanted, &body, caller, noted).await;
+        let pauses = Self::pauses(&keeper, &feature, &key, &actor.session).await?;
+        let (lock, fresh) = match (taken, pauses.of_others) {
+            (Ok(taken), None) => taken,
+            // Also when an answer of before is told again: what counts is now.
+            (Ok(_), Some(by)) => return Err(refusal::paused(&by, Viewer { now: keeper.now() })),
+            (Err(no), Some(by)) if no.word == Word::Busy => {
+                return Err(refusal::paused(&by, Viewer { now: keeper.now() }));
+            }
+            (Err(no), _) => return Err(no),
         };
         if finalize {
+            let more = Millis(lock.expires_in_ms);
+            if more.0 == 0 {
+                return Err(
+                    No::new(Word::LockLost, "The time to finish is over.").hint("check again before you finish")
+                );
+            }
             let message =
-                format!("Feature {feature} is not paused, and won't be for 30 s: finish, then release {key}.");
+                format!("Feature {feature} is not paused, and won't be for {more}: finish, then release {key}.");
             return told(Some(lock), message);
         }
-        let which = Which::Key(key, None);
-        keeper.ask(Command::Release { actor, which, token: None, request: None }).await?;
+        if fresh {
+            let which = LockId::parse(&lock.lock_id).map_or(Which::Key(key, None), Which::Id);
+            keeper.ask(Command::Release { actor, which, token: None, request: None }).await?;
+        }
         noted.granted = None;
         told(None, format!("Feature {feature} goes on."))
     }
 
-    /// A pause that stands in the way is told as one.
-    async fn paused_instead(&self, keeper: &Keeper, feature: &FeatureId, actor: &Actor, no: No) -> No {
-        let (feature, session) = (feature.clone(), actor.session.clone());
-        let pause = keeper.read(move |state, now| (state.pause_of(Some(&feature), &session), now)).await;
-        match pause {
-            Ok((Some(by), now)) => refusal::paused(&by, Viewer { now }),
-            Ok((None, _)) | Err(_) => no,
-        }
+    /// Who pauses a feature, as a session sees it.
+    async fn pauses(keeper: &Keeper, feature: &FeatureId, key: &Key, session: &SessionId) -> Result<Pauses, No> {
+        let (feature, key, session) = (feature.clone(), key.clone(), session.clone());
+        let look = keeper.read(move |state, _| Pauses {
+            own: state.own_on_key(&session, &key).any(|lock| lock.mode == Mode::Exclusive),
+            of_others: state.pause_of(Some(&feature), &session),
+        });
+        Ok(look.await?)
     }
 
     /// The keeper and whoever asks, when the policy has nothing against it.
@@ -275,6 +295,11 @@ impl Service {
         let lock = locks.first().map(|lock| viewer.lock(lock));
         lock.map(|lock| (lock, fresh > 0)).ok_or_else(|| No::new(Word::Internal, "A grant without a lock."))
     }
+}
+
+struct Pauses {
+    own: bool,
+    of_others: Option<Arc<Lock>>,
 }
 
 /// One key that a feature needs.

@@ -85,11 +85,11 @@ fn a_package_that_needs_more_trust_is_not_given_to_everybody() {
 #[test]
 fn a_bomb_is_refused_within_moments() {
     let house = House::new();
-    let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
-    for level in 1..12 {
-        let before = format!("*a{}", level - 1);
-        laughs.push_str(&format!("a{level}: &a{level} [{}]\n", [before.as_str(); 10].join(", ")));
-    }
+    let level = |level: usize| {
+        let below = if level == 0 { "x".to_owned() } else { format!("*a{}", level - 1) };
+        format!("a{level}: &a{level} [{}]\n", [below.as_str(); 10].join(", "))
+    };
+    let laughs: String = (0..12).map(level).collect();
     let large = format!("schema_version: 1\nfeature: {{title: {}}}\n", "x".repeat(5 << 20));
     for text in [laughs, large, "[".repeat(100_000), "\tx: 1\n".to_owned()] {
         let file = written(&house, &text);

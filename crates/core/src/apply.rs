@@ -258,7 +258,7 @@ impl State {
             self.put_loss(&lock.session, &oldest.expect("more than none"), None);
         }
         let (mode, intention, ttl) = (lock.mode, lock.intention.clone(), lock.ttl);
-        let loss = Loss { lock: lock.id, mode, intention, ttl, at: now, forced };
+        let loss = Loss { lock: lock.id, mode, intention, ttl, at: now, forced, feature: lock.feature.clone() };
         self.put_loss(&lock.session, &lock.target, Some(Arc::new(loss)));
     }
 

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::feature::Feature;
 use crate::history::{Entry, History};
 use crate::key::Target;
-use crate::lock::{Lock, Token};
+use crate::lock::{FeatureId, Lock, Token};
 use crate::outcome::Room;
 use crate::planted::{self, Bug};
 use crate::ports::Ports;
+use crate::session::SessionId;
 use crate::state::{Counters, Loss, Remembered, Session, State};
 use crate::time::Time;
 use crate::waiter::Waiter;
@@ -40,6 +41,8 @@ pub struct SnapshotBase {
 pub struct SnapshotMore {
     features: Vec<Arc<Feature>>,
     ports: Vec<Arc<Ports>>,
+    /// The features of what was lost.
+    lost_for: Vec<(SessionId, Target, FeatureId)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,7 @@ impl Snapshot {
         self.base.sessions.sort_unstable_by(|one, other| one.record.id.cmp(&other.record.id));
         self.base.locks.sort_unstable_by_key(|lock| lock.id);
         self.base.waiters.sort_unstable_by_key(|waiter| waiter.id());
+        self.more.lost_for.sort_unstable();
         self
     }
 }
@@ -103,7 +107,14 @@ impl State {
             history: self.history.oldest_first().cloned().collect(),
         };
         let (features, ports) = (self.features().cloned().collect(), self.ports().cloned().collect());
-        Snapshot { base, more: SnapshotMore { features, ports } }
+        let lost_for = self.entries().flat_map(|entry| {
+            let of = |(target, loss): (&Target, &Arc<Loss>)| {
+                Some((entry.record.id.clone(), target.clone(), loss.feature.clone()?))
+            };
+            entry.lost.iter().filter_map(of).collect::<Vec<_>>()
+        });
+        let lost_for = lost_for.collect();
+        Snapshot { base, more: SnapshotMore { features, ports, lost_for } }
     }
 
     pub fn from_snapshot(snapshot: Snapshot) -> State {
@@ -128,6 +139,13 @@ impl State {
         }
         for (number, remembered) in snapshot.requests {
             state.put_request(number, Some(remembered));
+        }
+        for (session, target, feature) in more.lost_for {
+            let known = state.entry(&session).and_then(|entry| entry.lost.get(&target)).cloned();
+            if let Some(loss) = known {
+                let loss = Loss { feature: Some(feature), ..Loss::clone(&loss) };
+                state.put_loss(&session, &target, Some(Arc::new(loss)));
+            }
         }
         for feature in more.features {
             state.put_feature(&feature.id.clone(), Some(feature));

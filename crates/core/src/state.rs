@@ -123,6 +123,9 @@ pub struct Loss {
     pub at: Time,
     /// An operator took it away: known as lost, but not restored.
     pub forced: bool,
+    /// Stored beside: losses were stored before features were.
+    #[serde(skip)]
+    pub feature: Option<FeatureId>,
 }
 
 /// An answer that changed something, to be given again for the same request id.

@@ -38,8 +38,11 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         Operation::History => lines(rows(answer, "events"), "Nothing has happened yet.", |event| {
             format!("{} {} {} by {}", text(event, "time"), text(event, "action"), place(event), text(event, "owner"))
         }),
-        Operation::CheckFeature => text(answer, "message").to_owned(),
-        Operation::AllocatePorts => format!("These ports are yours:\n{}", text(answer, "env_snippet")),
+        Operation::CheckFeature => format!("{}{}", text(answer, "message"), handle(&answer["lock"], beats)),
+        Operation::AllocatePorts => {
+            let ports = &answer["allocation"];
+            format!("These ports are yours:\n{}{}", text(answer, "env_snippet"), handle(ports, beats))
+        }
         Operation::KeyStatus
         | Operation::Events
         | Operation::OpenSession
@@ -64,6 +67,14 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         | Operation::ReloadPolicy
         | Operation::ValidatePackages
         | Operation::Stop => answer.to_string(),
+    }
+}
+
+/// Whoever has no session of its own is told the one that it was given.
+fn handle(of: &Value, beats: bool) -> String {
+    match of["session_id"].as_str().filter(|_| !beats) {
+        Some(session) => format!(" Pass session_id \"{session}\" with every later call."),
+        None => String::new(),
     }
 }
 

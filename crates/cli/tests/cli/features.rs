@@ -144,6 +144,16 @@ fn a_policy_decides_names_its_rule_and_is_read_anew() {
     assert_eq!(house.say("bob", &["lock", "acquire", contract]).code, 6);
     std::fs::write(&file, "").unwrap();
     assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    // What was lost is not restored when it is not permitted any more.
+    assert_eq!(house.say("bob", &["lock", "acquire", "contract:b.yaml", "--ttl", "1s"]).code, 0);
+    std::fs::write(&file, POLICY).unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    wait_for("the end of the lock", || (!house.held().contains(&"bob contract:b.yaml".to_owned())).then_some(()));
+    let said = house.say("bob", &["session", "open"]);
+    assert!(said.code == 0 && said.out.contains("did not get back contract:b.yaml"), "{said:?}");
+    assert!(!house.held().contains(&"bob contract:b.yaml".to_owned()));
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
     house.say("lead", &["lock", "release", contract]);
     assert_eq!(house.say("bob", &["lock", "acquire", contract]).code, 0);
 }

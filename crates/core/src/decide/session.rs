@@ -11,7 +11,7 @@ use crate::history::Action;
 use crate::key::Target;
 use crate::limits::{PRIORITY_DEFAULT, SESSIONS_MAX};
 use crate::lock::{Lock, LockId, Token, WaiterId};
-use crate::outcome::{Answer, BusyReason, Limit, NotFound, Outcome, Refusal, Skipped};
+use crate::outcome::{Answer, Blocker, BusyReason, Conflict, Limit, NotFound, Outcome, Refusal, Skipped};
 use crate::session::SessionId;
 use crate::state::Loss;
 use crate::time::Millis;
@@ -56,6 +56,11 @@ impl Deciding<'_> {
             let acquire = restoring(actor, &target, &loss);
             match self.acquire(&acquire) {
                 Ok(Outcome::Granted { locks, fresh: _ }) => restored.extend(locks),
+                Err(refusal) if matches!(*refusal, Refusal::Paused { .. }) => {
+                    let by = self.state.pause_of(acquire.feature.as_ref(), session).map(Blocker::Held);
+                    let conflicts = by.map(|with| Conflict { wanted: target.clone(), with }).into_iter().collect();
+                    skipped.push(Skipped { target, conflicts });
+                }
                 Ok(_) | Err(_) => {
                     let rank = Rank::new(self.now(), PRIORITY_DEFAULT, WaiterId(u64::MAX));
                     let busy = self.state.busy(session, &acquire.wants, rank, BusyReason::Contended);
@@ -136,7 +141,7 @@ fn restoring(actor: &Actor, target: &Target, loss: &Loss) -> Acquire {
         ttl: loss.ttl,
         wait: Millis(0),
         priority: PRIORITY_DEFAULT,
-        feature: None,
+        feature: loss.feature.clone(),
         request: None,
     }
 }

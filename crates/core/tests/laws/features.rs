@@ -5,6 +5,7 @@ use lockkeeper_core::feature::{Feasibility, Feature, FeatureEnd};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Answer, Limit, NotFound, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
+use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
 
 use crate::house::{House, actor, wanting};
@@ -142,6 +143,26 @@ fn a_pause_waits_for_a_finish_and_no_longer_than_it_may_take() {
         0,
         "a finish that ran out is no loss"
     );
+}
+
+#[test]
+fn a_session_that_comes_back_gets_nothing_for_a_feature_that_is_paused() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(for_feature("worker", "a.rs")));
+    house.wait(30_000);
+    house.granted("boss", "feature:F-1:pause");
+    // Also when all that is known comes from a snapshot.
+    house.state = State::from_snapshot(house.state.snapshot());
+    let opened = |house: &mut House| match house.tell(Command::OpenSession { actor: actor("worker") }) {
+        Answer::Opened { restored, skipped, .. } => (restored, skipped),
+        other => panic!("{other:?}"),
+    };
+    let (restored, skipped) = opened(&mut house);
+    assert!(restored.is_empty());
+    assert_eq!(skipped[0].conflicts[0].with.agent().as_str(), "boss");
+    house.release("boss", "feature:F-1:pause");
+    let (restored, _) = opened(&mut house);
+    assert_eq!(restored[0].feature.as_deref(), Some("F-1"), "and it belongs to the feature as before");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sessions and rooms.
 
-use lockkeeper_core::command::{Actor, Command};
+use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
@@ -25,10 +25,29 @@ impl Service {
         noted.actor(&actor);
         self.permit(operation, caller, Some(&actor.agent), None)?;
         let owner = actor.agent.to_string();
-        let answer = keeper.ask(command(actor)).await?;
+        let answer = keeper.ask(command(actor.clone())).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
             Answer::Opened { session, restored, refreshed, skipped } => {
+                // What the policy has come to deny since is given back at once.
+                let mut denied = Vec::new();
+                for lock in &restored {
+                    let key = Some(&lock.target.key);
+                    if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), key) {
+                        let which = Which::Id(lock.id);
+                        keeper
+                            .ask(Command::Release { actor: actor.clone(), which, token: None, request: None })
+                            .await?;
+                        denied.push((lock.clone(), no));
+                    }
+                }
+                let restored: Vec<_> =
+                    restored.into_iter().filter(|lock| denied.iter().all(|(other, _)| other.id != lock.id)).collect();
+                let denied = denied.iter().map(|(lock, no)| {
+                    let (start_line, end_line) = view::lines(lock.target.span);
+                    let (file_path, message) = (lock.target.key.to_string(), no.body.message.clone());
+                    SkippedView { file_path, start_line, end_line, message }
+                });
                 let skipped = skipped.iter().map(|skipped| {
                     let (start_line, end_line) = view::lines(skipped.target.span);
                     let message = skipped.conflicts.first().map_or_else(
@@ -43,7 +62,7 @@ impl Service {
                     owner,
                     restored: viewer.locks(&restored),
                     refreshed: viewer.locks(&refreshed),
-                    skipped: skipped.collect(),
+                    skipped: skipped.chain(denied).collect(),
                     heartbeat_interval_ms: self.settings.heartbeat_interval.0,
                 })
             }

@@ -17,6 +17,7 @@ use axum::http::Uri;
 use lockkeeper_core::command::{Actor, Command};
 use lockkeeper_core::lock::LockId;
 use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::policy::Right;
 use lockkeeper_core::session::{AgentName, SessionId};
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::Engine;
@@ -362,41 +363,7 @@ pub(crate) fn permitted(operation: Operation, caller: &Caller) -> Result<(), No>
 
 /// Requests that are written down even when they succeed. Beats and looks are not.
 fn is_audited(operation: Operation) -> bool {
-    match operation {
-        Operation::Acquire
-        | Operation::Release
-        | Operation::ForceRelease
-        | Operation::OpenSession
-        | Operation::CloseSession
-        | Operation::RestoreSession
-        | Operation::AttachSession
-        | Operation::OpenRoom
-        | Operation::CloseRoom
-        | Operation::RegisterFeature
-        | Operation::EndFeature
-        | Operation::PauseFeature
-        | Operation::ResumeFeature
-        | Operation::CheckFeature
-        | Operation::AllocatePorts
-        | Operation::ReleasePorts
-        | Operation::ReloadPolicy
-        | Operation::Stop => true,
-        Operation::Renew
-        | Operation::Check
-        | Operation::Active
-        | Operation::KeyStatus
-        | Operation::History
-        | Operation::Events
-        | Operation::Sessions
-        | Operation::Rooms
-        | Operation::Audit
-        | Operation::FeatureConflicts
-        | Operation::Features
-        | Operation::PortsStatus
-        | Operation::CheckPolicy
-        | Operation::ValidatePackages
-        | Operation::Status => false,
-    }
+    policy::right_of(operation) != Right::Read && !matches!(operation, Operation::Renew | Operation::Audit)
 }
 
 pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T, No> {

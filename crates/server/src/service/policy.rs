@@ -37,7 +37,7 @@ pub fn policy(text: PolicyText) -> Result<Policy, InvalidPolicy> {
 }
 
 /// What an operation does, in the words of a policy.
-fn right_of(operation: Operation) -> Right {
+pub(super) fn right_of(operation: Operation) -> Right {
     match operation {
         Operation::Check
         | Operation::Active

@@ -137,6 +137,20 @@ impl State {
         waiters.into_iter().flatten().filter_map(|id| self.waiter(*id))
     }
 
+    /// What those who wait for a feature that this key pauses keep from others no longer, and nobody holds.
+    pub(crate) fn freed_by_pause(&self, key: &Key) -> Vec<Target> {
+        let wanted = self.waiters_of_paused(key).flat_map(|waiter| waiter.asked.wants.iter());
+        let is_held = |target: &Target| {
+            let stop = |_: &Arc<Lock>| std::ops::ControlFlow::Break(());
+            self.held_against(&SessionId::nobody(), target, Mode::Exclusive, stop).is_break()
+        };
+        let mut freed: Vec<Target> = wanted.map(|want| want.target.clone()).collect();
+        freed.sort_unstable();
+        freed.dedup();
+        freed.retain(|target| !is_held(target));
+        freed
+    }
+
     /// Whether somebody in the queue is passed over, because the feature that it asks for is paused.
     pub(crate) fn is_passed_over(&self, waiter: &Waiter) -> bool {
         self.pause_of(waiter.asked.feature.as_ref(), &waiter.asked.session).is_some()

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::{Cover, Key};
+use crate::key::logical::PREFIXES;
+use crate::key::{Cover, Key, KeyKind};
 use crate::limits::{NAME_CHARS_MAX, POLICY_PATTERNS_MAX, POLICY_RULES_MAX};
 use crate::session::AgentName;
 
@@ -312,8 +313,17 @@ impl Pattern {
 
     /// Whether it may name something that a key with stars covers.
     fn is_below(&self, key: &Key) -> bool {
-        let (stem, first) = (key.stem(), &*self.0[0]);
-        key.cover() != Cover::One && (first.starts_with(stem) || (self.0.len() > 1 && stem.starts_with(first)))
+        let (stem, first, exact) = (key.stem(), &*self.0[0], self.0.len() == 1);
+        let logical = first.split_once(':').is_some_and(|(prefix, _)| PREFIXES.contains(&prefix));
+        if key.cover() == Cover::One || (logical && key.kind() == KeyKind::Path) {
+            return false;
+        }
+        match first.strip_prefix(stem) {
+            // One level down, and no deeper.
+            Some(rest) if key.cover() == Cover::Children => !rest.contains('/'),
+            Some(_) => true,
+            None => !exact && stem.starts_with(first),
+        }
     }
 
     fn exactness(&self) -> Exactness {

@@ -96,6 +96,7 @@ fn who_may_not_have_one_thing_may_not_have_all_that_it_is_part_of() {
         rule("no secrets", "deny", &[], &[], &["src/secret.rs"]),
         rule("no vaults", "deny", &[], &[], &["vault/*"]),
         rule("no billing", "deny", &[], &[], &["flag:billing/*"]),
+        rule("no key", "deny", &[], &[], &["docs/deep/key.pem"]),
         rule("all of src", "allow", &[], &[], &["src/*"]),
     ];
     let policy = policy(&[], rules).unwrap();
@@ -109,6 +110,8 @@ fn who_may_not_have_one_thing_may_not_have_all_that_it_is_part_of() {
         ("flag:*", false),
         ("flag:billing/new/*", false),
         ("flag:other/*", true),
+        ("docs/*", true),
+        ("*", true),
     ] {
         assert_eq!(acquires(&policy, "a", key).0, allowed, "{key}");
     }

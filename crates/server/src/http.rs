@@ -221,10 +221,13 @@ async fn key_status(
     Path(key): Path<String>,
     axum::extract::RawQuery(query): axum::extract::RawQuery,
 ) -> Response {
-    let space = query.as_deref().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("space=")));
-    let space = space.map(percent_decoded);
-    let body = serde_json::json!({ "file_path": key, "space": space }).to_string();
+    let body = serde_json::json!({ "file_path": key, "space": space_of(query) }).to_string();
     respond(doors.service.call(Operation::KeyStatus, Input::Json(body.as_bytes()), &caller).await)
+}
+
+/// The space that a query names.
+fn space_of(query: Option<String>) -> Option<String> {
+    query?.split('&').find_map(|pair| pair.strip_prefix("space=")).map(percent_decoded)
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -250,11 +253,13 @@ async fn force_release(
     State(doors): DoorsState,
     axum::Extension(caller): KnownCaller,
     Path(key): Path<String>,
+    axum::extract::RawQuery(query): axum::extract::RawQuery,
     request: Request,
 ) -> Response {
     let agent = text(request.headers(), "x-agent-id").unwrap_or("operator");
     let reason = text(request.headers(), "x-reason").unwrap_or("DELETE over HTTP");
-    let body = serde_json::json!({ "file_path": key, "agent_id": agent, "reason": reason }).to_string();
+    let body = serde_json::json!({ "file_path": key, "agent_id": agent, "reason": reason, "space": space_of(query) })
+        .to_string();
     respond(doors.service.call(Operation::ForceRelease, Input::Json(body.as_bytes()), &caller).await)
 }
 

@@ -300,7 +300,9 @@ impl InProcess {
 impl Backend for InProcess {
     async fn call(&self, operation: Operation, mut body: Map<String, Value>, user: ToolUser) -> (u16, Value) {
         let bound = user.caller.as_ref().and_then(|caller| caller.agent.clone());
-        let session = user.session.unwrap_or_else(|| format!("mcp-{}", uuid::Uuid::now_v7().simple()));
+        // A credential that speaks for one agent has only sessions that are named after it.
+        let prefix = bound.as_ref().map_or_else(|| "mcp".to_owned(), ToString::to_string);
+        let session = user.session.unwrap_or_else(|| format!("{prefix}-{}", uuid::Uuid::now_v7().simple()));
         let agent = bound.map(|agent| agent.to_string()).or(user.agent);
         body.insert("session_id".to_owned(), json!(session));
         if let Some(agent) = agent {

@@ -32,6 +32,7 @@ use lockkeeper_wire::request::Asker;
 use lockkeeper_wire::word::Word;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -113,6 +114,8 @@ pub struct Service {
     default_space: Space,
     pub(crate) settings: Settings,
     policy: PolicyInForce,
+    /// Whoever checks work packages has it.
+    packages: Arc<Semaphore>,
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
@@ -162,6 +165,7 @@ impl Service {
             default_space,
             settings,
             policy: PolicyInForce::default(),
+            packages: Arc::new(Semaphore::new(1)),
             audit,
             metrics,
             about,

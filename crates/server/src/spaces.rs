@@ -69,6 +69,11 @@ impl Spaces {
         self.opened().get(space).cloned()
     }
 
+    /// Every keeper that is open.
+    pub(crate) fn all(&self) -> Vec<Keeper> {
+        self.opened().values().cloned().collect()
+    }
+
     /// Lets go of every keeper; each ends when the last question to it is answered.
     pub(crate) fn close(&self) {
         self.open.write().expect("no holder panics").clear();

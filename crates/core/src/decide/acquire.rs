@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::queue::targets;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
@@ -43,7 +42,7 @@ impl Deciding<'_> {
         self.room_for_session(session)?;
         let parts = self.state.parts(session, &acquire.wants);
         if parts.new.is_empty() {
-            return Ok(self.grant(acquire, None, parts));
+            return Ok(self.grant_and_hand_over(acquire, parts));
         }
         self.not_paused(acquire)?;
         let finish = |want: &Want| want.mode == Mode::Shared && want.target.key.paused_feature().is_some();
@@ -65,7 +64,7 @@ impl Deciding<'_> {
         let rank = Rank::new(self.now(), priority, next);
         let refused = planted::is(Bug::RefusesFree) && self.state.counters.locks_made % 9 == 8;
         if !refused && !self.state.is_blocked(session, &parts.new, rank) {
-            return Ok(self.grant(acquire, None, parts));
+            return Ok(self.grant_and_hand_over(acquire, parts));
         }
         if acquire.wait.0 == 0 {
             return Err(Box::new(Refusal::Busy(self.state.busy(session, &parts.new, rank, BusyReason::Contended))));
@@ -90,14 +89,14 @@ impl Deciding<'_> {
         }
     }
 
-    /// Builds the event; whether it may be was decided above.
-    fn grant(&mut self, acquire: &Acquire, asked: Option<&Enqueued>, parts: Parts) -> Outcome {
+    /// Builds the event; whether it may be was decided above. If it pauses a feature, those who wait for that make room: what
+    /// others may have now.
+    fn grant(&mut self, acquire: &Acquire, asked: Option<&Enqueued>, parts: Parts) -> (Outcome, Vec<Target>) {
         let (made, salt) = self.state.numbering(self.now());
         let on = |want: Want| match asked.and_then(|asked| asked.wants.iter().position(|theirs| *theirs == want)) {
             Some(place) => On::Wanted(place as u32),
             None => On::Target(want.target, want.mode),
         };
-        // Whoever waits for a feature that is paused now makes room for those behind.
         let pauses = parts.new.iter().filter(|want| want.mode == Mode::Exclusive);
         let pauses: Vec<Key> =
             pauses.map(|want| want.target.key.clone()).filter(|key| key.paused_feature().is_some()).collect();
@@ -135,16 +134,19 @@ impl Deciding<'_> {
                 ..grant
             },
         }));
-        for key in pauses {
-            let waiters = self.state.waiters_of_paused(&key);
-            let freed = waiters.flat_map(|waiter| targets(&waiter.asked.wants)).collect();
-            self.hand_over(freed);
-        }
-        Outcome::Granted { locks, fresh }
+        let freed = pauses.iter().flat_map(|key| self.state.freed_by_pause(key)).collect();
+        (Outcome::Granted { locks, fresh }, freed)
     }
 
-    /// Grants to somebody in the queue whose turn it is.
-    pub(super) fn grant_waiter(&mut self, asked: &Enqueued) {
+    /// Grants, and hands on what that frees.
+    fn grant_and_hand_over(&mut self, acquire: &Acquire, parts: Parts) -> Outcome {
+        let (outcome, freed) = self.grant(acquire, None, parts);
+        self.hand_over(freed);
+        outcome
+    }
+
+    /// Grants to somebody in the queue whose turn it is; what others may have now.
+    pub(super) fn grant_waiter(&mut self, asked: &Enqueued) -> Vec<Target> {
         let acquire = Acquire {
             actor: crate::command::Actor {
                 session: asked.session.clone(),
@@ -161,7 +163,7 @@ impl Deciding<'_> {
             request: asked.request.clone(),
         };
         let parts = self.state.parts(&asked.session, &asked.wants);
-        self.grant(&acquire, Some(asked), parts);
+        self.grant(&acquire, Some(asked), parts).1
     }
 
     fn enqueue(&mut self, acquire: &Acquire, waiter: WaiterId, priority: u8) -> Result<Outcome, Refused> {
@@ -191,6 +193,17 @@ impl Deciding<'_> {
             quota_kept: self.cx.rules.quota_limit,
         }));
         Ok(Outcome::Queued(waiter))
+    }
+}
+
+/// Whether what somebody else wants from their place in the queue has to be served before this. Pauses come before finishes,
+/// whoever was first: a pause has to come through.
+pub(super) fn comes_before(theirs: &Want, their_rank: Rank, want: &Want, rank: Rank) -> bool {
+    let pauses = want.target.key.paused_feature().is_some() && theirs.target == want.target;
+    match (theirs.mode, want.mode) {
+        (Mode::Exclusive, Mode::Shared) if pauses => true,
+        (Mode::Shared, Mode::Exclusive) if pauses => false,
+        (Mode::Exclusive | Mode::Shared, _) => their_rank < rank,
     }
 }
 
@@ -258,10 +271,13 @@ impl State {
         if self.waiter_count() == 0 || planted::is(Bug::QueueJumped) {
             return ControlFlow::Continue(());
         }
+        let pauses = want.target.key.paused_feature().is_some();
         // Asked only when somebody waits for the same: it looks through the session's own locks.
         let mut covered = None;
         let stopped = self.waiting_for(&want.target, want.mode, |waiter| {
-            if waiter.asked.session == *session || waiter.rank() >= rank || self.is_passed_over(waiter) {
+            let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target == want.target).filter(|_| pauses);
+            let before = theirs.map_or(waiter.rank() < rank, |theirs| comes_before(theirs, waiter.rank(), want, rank));
+            if waiter.asked.session == *session || !before || self.is_passed_over(waiter) {
                 return ControlFlow::Continue(());
             }
             if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use super::acquire::comes_before;
 use crate::command::{Acquire, Want};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
@@ -39,7 +40,12 @@ impl State {
         has_something
             || newcomer.wants.iter().any(|want| {
                 let overtaken = self.waiting_for(&want.target, want.mode, |waiter| {
-                    if waiter.rank() > newcomer.rank { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    let pauses = want.target.key.paused_feature().is_some();
+                    if pauses || waiter.rank() > newcomer.rank {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
                 });
                 overtaken.is_break()
             })
@@ -85,9 +91,9 @@ impl State {
                 if search.looked_at < LOOKED_AT_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             // The newcomer is not in the queue yet, but would stand before those it overtakes.
-            let overtakes = from.session != newcomer.session && newcomer.rank < from.rank;
+            let before = |theirs: &Want| conflict(want, theirs) && comes_before(theirs, newcomer.rank, want, from.rank);
             let covered = || self.covered_by_own(from.session, &want.target, want.mode);
-            if overtakes && newcomer.wants.iter().any(|theirs| conflict(want, theirs)) && !covered() {
+            if from.session != newcomer.session && newcomer.wants.iter().any(before) && !covered() {
                 search.add(from, want, newcomer.session, by);
             }
         }

@@ -38,7 +38,7 @@ impl Deciding<'_> {
                 if !self.state.is_passed_over(&waiter)
                     && !self.state.is_blocked(&waiter.asked.session, &new, waiter.rank())
                 {
-                    self.grant_waiter(&waiter.asked);
+                    next_freed.extend(self.grant_waiter(&waiter.asked));
                 }
             }
             freed = next_freed;

@@ -116,28 +116,35 @@ impl ApiRoute {
         if !path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`|".contains(&byte)) {
             return Err(fault("a path of a route has only the letters that a URL has; write others as %C3%A9"));
         }
-        let mut segments: Vec<String> = Vec::new();
+        // Before the dots are looked at: %2e is one.
+        let path = percent_ordered(path).ok_or_else(|| fault("a % stands before two digits"))?;
+        let mut segments: Vec<&str> = Vec::new();
         for segment in path.split('/') {
             match segment {
                 "" | "." => {}
                 ".." if segments.pop().is_none() => return Err(fault("the path leads out of the API")),
                 ".." => {}
-                plain => segments.push(percent_ordered(plain).ok_or_else(|| fault("a % stands before two digits"))?),
+                plain => segments.push(plain),
             }
         }
         Ok(ApiRoute { method, path: format!("/{}", segments.join("/")) })
     }
 }
 
-/// With the digits behind every percent sign in capitals: `%c3` and `%C3` are one letter.
-fn percent_ordered(segment: &str) -> Option<String> {
-    let mut ordered = String::with_capacity(segment.len());
-    let mut parts = segment.split('%');
+/// With what needs no percent sign written without, and the digits behind the others in capitals: `%75` is `u`, `%c3` is `%C3`.
+fn percent_ordered(path: &str) -> Option<String> {
+    let mut ordered = String::with_capacity(path.len());
+    let mut parts = path.split('%');
     ordered.push_str(parts.next().unwrap_or_default());
     for part in parts {
         let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-        ordered.push('%');
-        ordered.push_str(&digits.to_ascii_uppercase());
+        let byte = u8::from_str_radix(digits, 16).ok()?;
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            ordered.push(char::from(byte));
+        } else {
+            ordered.push('%');
+            ordered.push_str(&digits.to_ascii_uppercase());
+        }
         ordered.push_str(&part[2..]);
     }
     Some(ordered)

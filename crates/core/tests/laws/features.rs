@@ -89,6 +89,40 @@ fn whoever_stands_behind_somebody_who_is_paused_gets_what_is_free_at_once() {
 }
 
 #[test]
+fn pauses_come_before_finishes_whoever_was_first() {
+    let mut house = House::new();
+    house.granted("first", "feature:F-1:pause~");
+    house.queue("boss", &["feature:F-1:pause"], 0);
+    let late = Acquire { priority: 10, ..wanting("late", &["feature:F-1:pause~"]) };
+    assert!(matches!(house.refused(Command::Acquire(late.clone())), Refusal::Busy(_)), "whatever its priority");
+    house.outcome(Command::Acquire(Acquire { wait: Millis(3_600_000), ..late }));
+    house.release("first", "feature:F-1:pause");
+    assert_eq!(house.holders("feature:F-1:pause"), ["boss"]);
+    house.release("boss", "feature:F-1:pause");
+    assert_eq!(house.holders("feature:F-1:pause"), ["late"]);
+}
+
+#[test]
+fn a_long_chain_of_pauses_is_handed_on_without_harm() {
+    let mut house = House::new();
+    house.granted("h", "hold");
+    for n in 0..2000 {
+        let (x, feature) = (format!("x{n}"), format!("F{n}"));
+        let waits = Acquire {
+            wait: Millis(3_600_000),
+            feature: Some(feature.into()),
+            ..wanting(&format!("a{n}"), &[&x, "hold"])
+        };
+        house.outcome(Command::Acquire(waits));
+        house.queue(&format!("b{n}"), &[&x, &format!("feature:F{}:pause", n + 1)], 5);
+    }
+    let began = std::time::Instant::now();
+    house.granted("boss", "feature:F0:pause");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(house.holders("x1999"), ["b1999"]);
+}
+
+#[test]
 fn a_pause_that_ends_by_itself_or_by_force_lets_those_who_wait_go_on() {
     for ends in 0..3 {
         let mut house = House::new();

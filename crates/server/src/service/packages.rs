@@ -16,8 +16,11 @@ impl Service {
             return Err(No::new(Word::InvalidRequest, "Say what to check: the text of a work-packages.yaml."));
         };
         let name = body.file_name.as_deref().map_or_else(|| "work-packages.yaml".to_owned(), door::shown);
-        // It may take a moment, and others are served meanwhile.
+        // It may take a moment, and others are served meanwhile: one document after the other.
+        let turn =
+            self.packages.clone().acquire_owned().await.map_err(|error| No::new(Word::Internal, error.to_string()))?;
         let checked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let report = lockkeeper_packages::validate(&name, &text);
             let problems = report.problems.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
             let success = report.is_valid();

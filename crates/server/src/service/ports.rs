@@ -1,9 +1,10 @@
 //! Ports that sessions have to themselves.
 
 use lockkeeper_core::command::Command;
-use lockkeeper_core::limits::PORTS_TAKEN_MAX;
+use lockkeeper_core::limits::{PORTS_EACH, PORTS_TAKEN_MAX};
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::ports::Ports;
+use lockkeeper_core::state::State;
 use lockkeeper_wire::answer::{PortsAllocated, PortsReleased, PortsStatus, PortsView};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
@@ -15,9 +16,15 @@ use crate::view::Viewer;
 
 impl Service {
     pub(super) async fn allocate_ports(&self, body: PortsRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let taken = body.taken.clone().unwrap_or_default();
+        let mut taken = body.taken.clone().unwrap_or_default();
         door::at_most(taken.len(), PORTS_TAKEN_MAX)?;
         let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
+        // Spaces are worlds of their own, but they share the machine.
+        for other in self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()) {
+            let given = |state: &State, _| state.ports().map(|ports| ports.base).collect::<Vec<_>>();
+            let bases = other.read(given).await?;
+            taken.extend(bases.into_iter().flat_map(|base| base..=base.saturating_add(PORTS_EACH - 1)));
+        }
         let answer = keeper.ask(Command::AllocatePorts { actor, taken }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {

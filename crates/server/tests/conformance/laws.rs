@@ -384,6 +384,10 @@ pub(crate) fn ports_are_a_sessions_own(house: &House) {
     assert!(first["env_snippet"].as_str().is_some_and(|lines| lines.contains("export API_PORT=10003\n")), "{first}");
     assert_eq!(allocate("b").1["allocation"]["db_port"], 10_200);
     assert_eq!(allocate("a").1["allocation"]["db_port"], 10_000);
+    let elsewhere = json!({ "session_id": "a", "space": "another" });
+    let (_, elsewhere) = house.ask(Operation::AllocatePorts, elsewhere);
+    assert_eq!(elsewhere["allocation"]["db_port"], 10_100, "spaces share the machine");
+    house.ask(Operation::ReleasePorts, json!({ "session_id": "a", "space": "another" }));
     let (_, status) = house.ask(Operation::PortsStatus, json!({}));
     assert_eq!(status["allocations"].as_array().map(Vec::len), Some(2), "{status}");
     for released in [true, false] {

@@ -1,5 +1,6 @@
 //! Features: what each of them claims, how far two can go side by side, and which of them is paused.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -111,7 +112,7 @@ impl State {
         // Whoever holds it shared is finishing, and pauses nobody.
         let _ = self.held_against(session, &target, Mode::Shared, |lock| {
             found = Some(lock.clone());
-            std::ops::ControlFlow::Break(())
+            ControlFlow::Break(())
         });
         found
     }
@@ -137,12 +138,16 @@ impl State {
         waiters.into_iter().flatten().filter_map(|id| self.waiter(*id))
     }
 
-    /// What those who wait for a feature that this key pauses keep from others no longer, and nobody holds.
+    /// What those who wait for a feature that this key pauses keep from others no longer.
     pub(crate) fn freed_by_pause(&self, key: &Key) -> Vec<Target> {
         let wanted = self.waiters_of_paused(key).flat_map(|waiter| waiter.asked.wants.iter());
+        // Of what one lock keeps from everybody, nobody gets a part.
         let is_held = |target: &Target| {
-            let stop = |_: &Arc<Lock>| std::ops::ControlFlow::Break(());
-            self.held_against(&SessionId::nobody(), target, Mode::Exclusive, stop).is_break()
+            let whole = |lock: &Arc<Lock>| {
+                let all = lock.target.span.intersection(target.span) == Some(target.span);
+                if all && lock.target.key == target.key { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            self.held_against(&SessionId::nobody(), target, Mode::Shared, whole).is_break()
         };
         let mut freed: Vec<Target> = wanted.map(|want| want.target.clone()).collect();
         freed.sort_unstable();

@@ -1,6 +1,7 @@
 //! `lockkeeper ports ...`
 
 use clap::{Args, Subcommand};
+use lockkeeper_core::limits::PORTS_EACH;
 use lockkeeper_wire::answer::{PortsAllocated, PortsReleased, PortsStatus};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
@@ -67,7 +68,7 @@ impl Allocate {
 pub(crate) fn offered(status: &PortsStatus) -> impl Iterator<Item = u16> {
     let PortsStatus { sessions_max, base_port, stride, .. } = *status;
     let first = move |place: u16| base_port.checked_add(place.checked_mul(stride)?);
-    (0..sessions_max).filter_map(first).flat_map(|first| first..=first.saturating_add(3))
+    (0..sessions_max).filter_map(first).flat_map(|first| first..=first.saturating_add(PORTS_EACH - 1))
 }
 
 fn release(context: &Context) -> Result<(), Failure> {

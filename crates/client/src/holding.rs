@@ -351,3 +351,21 @@ fn same_place(one: &LockView, other: &LockView) -> bool {
 fn deadline(sent: BootTime, ttl_ms: u64) -> BootTime {
     sent.plus(Duration::from_micros(ttl_ms.saturating_mul(990)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_not_renewed_is_believed_in_no_longer_than_it_lives() {
+        let lock = |expires_in_ms: u64| {
+            serde_json::from_value::<LockView>(serde_json::json!({
+                "lock_id": "lock-000000000001", "file_path": "feature:F:pause", "start_line": null, "end_line": null,
+                "mode": "shared", "intention": "", "owner": "a", "session_id": "a", "fencing_token": 1,
+                "created_at": "", "expires_at": "", "ttl_ms": 30_000, "expires_in_ms": expires_in_ms,
+            }))
+            .expect("a lock")
+        };
+        assert_eq!((life(&lock(30_000)), life(&lock(9000))), (30_000, 9000));
+    }
+}

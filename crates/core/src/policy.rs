@@ -283,7 +283,7 @@ fn closest<T>(patterns: &[Pattern], asked: Option<&T>, fits: impl Fn(&Pattern, &
 }
 
 /// Whether a rule's word is the name of an operation, whole or without its family: `acquire` for `locks/acquire`.
-fn names(word: &str, operation: &str) -> bool {
+pub fn names(word: &str, operation: &str) -> bool {
     word == operation || operation.rsplit_once('/').is_some_and(|(_, verb)| verb == word)
 }
 

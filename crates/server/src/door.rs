@@ -3,7 +3,7 @@
 use lockkeeper_core::command::{Acquire, Actor, Request, Want, Which};
 use lockkeeper_core::key::{Key, KeyKind, Target, logical};
 use lockkeeper_core::limits::{PRIORITY_DEFAULT, PRIORITY_MAX, ROOM_BUSY_DEFAULT, SET_MAX, TTL_MAX, TTL_MIN, WAIT_MAX};
-use lockkeeper_core::lock::{LockId, Token};
+use lockkeeper_core::lock::{FeatureId, LockId, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::session::{AgentName, Intention, InvalidName, RequestId, SessionId};
 use lockkeeper_core::space::Space;
@@ -101,9 +101,7 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
     };
     let feature = match body.feature_id.as_deref() {
         None => None,
-        Some(text) => Some(logical::feature_id(text).ok_or_else(|| {
-            No::new(Word::InvalidRequest, "A feature_id is 1 to 128 letters, digits, dots, underscores and hyphens.")
-        })?),
+        Some(text) => Some(feature_id(Some(text))?),
     };
     Ok(Acquire {
         actor: actor(body, caller)?,
@@ -114,6 +112,12 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
         priority,
         feature,
         request: request("locks/acquire", body)?,
+    })
+}
+
+pub(crate) fn feature_id(text: Option<&str>) -> Result<FeatureId, No> {
+    text.and_then(logical::feature_id).ok_or_else(|| {
+        No::new(Word::InvalidRequest, "A feature_id is 1 to 128 letters, digits, dots, underscores and hyphens.")
     })
 }
 

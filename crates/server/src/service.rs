@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use axum::http::Uri;
 use lockkeeper_core::command::{Actor, Command};
+use lockkeeper_core::key::Key;
 use lockkeeper_core::lock::LockId;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::policy::Right;
@@ -327,6 +328,22 @@ impl Service {
         let keeper = self.keeper(body).await?;
         noted.space = Some(keeper.space().clone());
         Ok(keeper)
+    }
+
+    /// The keeper and whoever asks, when the policy has nothing against it.
+    async fn asked(
+        &self,
+        operation: Operation,
+        body: &impl Asker,
+        caller: &Caller,
+        noted: &mut Noted,
+        key: Option<&Key>,
+    ) -> Result<(Keeper, Actor), No> {
+        let keeper = self.keeper_noted(body, noted).await?;
+        let actor = door::actor(body, caller)?;
+        noted.actor(&actor);
+        self.permit(operation, caller, Some(&actor.agent), key)?;
+        Ok((keeper, actor))
     }
 
     fn write_audit(&self, action: &str, outcome: &str, body: &Body, noted: &Noted, caller: &Caller) {

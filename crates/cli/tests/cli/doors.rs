@@ -156,3 +156,23 @@ fn a_service_ends_on_a_signal_and_leaves_no_socket() {
     assert_eq!(refused.code, 2);
     assert!(!refused.err.contains("secret"), "{refused:?}");
 }
+
+#[test]
+fn a_lock_is_taken_away_in_the_space_that_is_named() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let acquire = |space: &str| {
+        let body = format!(r#"{{"file_path":"x","agent_id":"a","space":"{space}"}}"#);
+        assert_eq!(serving.curl("/locks/acquire", &["-H", "Content-Type: application/json", "-d", &body]).0, 200);
+    };
+    acquire("one");
+    acquire("two");
+    assert_eq!(serving.curl("/locks/x?space=two", &["-X", "DELETE"]).0, 200);
+    let held = |space: &str| serving.curl(&format!("/locks/active?space={space}"), &[]).1;
+    assert!(
+        held("one").contains(r#""total":1"#) && held("two").contains(r#""total":0"#),
+        "{} {}",
+        held("one"),
+        held("two")
+    );
+}

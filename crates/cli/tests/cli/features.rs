@@ -63,10 +63,10 @@ fn features_are_registered_and_compared() {
 #[test]
 fn ports_survive_a_restart_and_pass_over_what_something_listens_on() {
     let house = House::new();
-    // Free ports of this machine, and one of them taken.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let base = listener.local_addr().unwrap().port().min(60_000);
-    let listener = TcpListener::bind(("127.0.0.1", base)).ok().or(Some(listener));
+    // Ports that are free on this machine, but for the first.
+    let mut bases = (20_000..60_000).step_by(100);
+    let listener = bases.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("a free port");
+    let base = listener.local_addr().unwrap().port();
     settings(&house, &format!("[ports]\nbase = {base}\nstride = 10\nsessions = 3\n"));
     let allocated = house.json("a", &["ports", "allocate"]);
     let first = allocated["allocation"]["db_port"].as_u64().unwrap();

@@ -108,16 +108,48 @@ fn a_home_that_is_open_to_others_is_not_used() {
     assert_eq!((said.code, said.err.contains("chmod go-rwx")), (3, true), "{said:?}");
 }
 
-#[test]
-fn a_bound_credential_speaks_for_its_agent_only() {
-    let house = House::new();
+/// Settings with a credential that speaks for claude, and whatever else.
+fn bound_to_claude(house: &House, more: &str) {
     let secret = house.path().join("claude-secret");
     std::fs::write(&secret, "claudes-own-secret\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let settings = house.path().join("config/lockkeeper");
     std::fs::create_dir_all(&settings).unwrap();
-    let text = format!("[[credentials]]\nfile = \"{}\"\nagent_id = \"claude\"\n", secret.display());
+    let text = format!("[[credentials]]\nfile = \"{}\"\nagent_id = \"claude\"\n{more}", secret.display());
     std::fs::write(settings.join("lockkeeper.toml"), text).unwrap();
+}
+
+const CLAUDE: [&str; 2] = ["-H", "Authorization: Bearer claudes-own-secret"];
+
+#[test]
+fn a_bound_credential_begins_with_mcp_in_a_session_of_its_own_name() {
+    let house = House::new();
+    bound_to_claude(&house, "");
+    let serving = house.serve(&[]);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"allocate_ports","arguments":{}}}"#;
+    let accept = ["-H", "Accept: application/json, text/event-stream", "-H", "MCP-Protocol-Version: 2025-06-18"];
+    let (code, text) = serving.curl_bare("/mcp", &[&CLAUDE[..], &JSON, &accept, &["-d", call]].concat());
+    assert!(code == 200 && text.contains(r#""session_id":"claude-"#), "{code} {text}");
+    assert!(text.contains("Pass session_id"), "and it is told which: {text}");
+}
+
+#[test]
+fn whoever_does_not_say_well_who_they_are_is_judged_as_the_credential_says() {
+    let house = House::new();
+    bound_to_claude(&house, "[policy.trust]\nclaude = 0\n");
+    let serving = house.serve(&[]);
+    for body in
+        [r#"{"file_path":"x"}"#, r#"{"file_path":"x","session_id":"!!"}"#, r#"{"file_path":"x","agent_id":"other"}"#]
+    {
+        let (code, text) = serving.curl_bare("/locks/check", &[&CLAUDE[..], &JSON, &["-d", body]].concat());
+        assert!(code == 403 && text.contains("suspended"), "{body}: {code} {text}");
+    }
+}
+
+#[test]
+fn a_bound_credential_speaks_for_its_agent_only() {
+    let house = House::new();
+    bound_to_claude(&house, "");
     let serving = house.serve(&[]);
     let ask = |path: &str, body: &str| {
         serving.curl_bare(path, &["-H", "Authorization: Bearer claudes-own-secret", JSON[0], JSON[1], "-d", body])

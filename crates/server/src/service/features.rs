@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper_core::command::{Acquire, Actor, Command, Want, Which};
 use lockkeeper_core::feature::{self, Feature, FeatureEnd, SharedClaim};
-use lockkeeper_core::key::{Key, Target, logical};
+use lockkeeper_core::key::{Key, Target};
 use lockkeeper_core::limits::{CLAIMS_MAX, FINALIZE_TTL, PRIORITY_DEFAULT, PRIORITY_MAX, WAIT_MAX};
 use lockkeeper_core::lock::{FeatureId, Lock, LockId};
 use lockkeeper_core::mode::Mode;
@@ -38,7 +38,7 @@ const METADATA_BYTES_MAX: usize = 4096;
 
 impl Service {
     pub(super) async fn register_feature(&self, body: FeatureRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let id = feature_id(body.feature_id.as_deref())?;
+        let id = door::feature_id(body.feature_id.as_deref())?;
         noted.key = Some(format!("feature:{id}"));
         let (keeper, actor) = self.asked(Operation::RegisterFeature, &body, caller, noted, None).await?;
         let claims = claims(body.resource_claims.as_deref())?;
@@ -77,7 +77,7 @@ impl Service {
     }
 
     pub(super) async fn end_feature(&self, body: FeatureEndRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let feature = feature_id(body.feature_id.as_deref())?;
+        let feature = door::feature_id(body.feature_id.as_deref())?;
         noted.key = Some(format!("feature:{feature}"));
         let (keeper, actor) = self.asked(Operation::EndFeature, &body, caller, noted, None).await?;
         let end = match body.status.as_deref() {
@@ -110,7 +110,7 @@ impl Service {
     ) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::FeatureConflicts, caller, &body, None)?;
-        let candidate = feature_id(body.candidate_feature_id.as_deref())?;
+        let candidate = door::feature_id(body.candidate_feature_id.as_deref())?;
         let claims = claims(body.candidate_claims.as_deref())?;
         let told = keeper.read(move |state, _| {
             let (feasibility, shared) = state.feasibility(&candidate, &claims);
@@ -139,7 +139,7 @@ impl Service {
     }
 
     pub(super) async fn pause_feature(&self, body: FeaturePauseRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let feature = feature_id(body.feature_id.as_deref())?;
+        let feature = door::feature_id(body.feature_id.as_deref())?;
         let key = pause_key(&feature)?;
         noted.key = Some(key.to_string());
         noted.intention.clone_from(&body.intention);
@@ -162,7 +162,7 @@ impl Service {
     }
 
     pub(super) async fn resume_feature(&self, body: FeatureResumeRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let feature = feature_id(body.feature_id.as_deref())?;
+        let feature = door::feature_id(body.feature_id.as_deref())?;
         let key = pause_key(&feature)?;
         noted.key = Some(key.to_string());
         let (keeper, actor) = self.asked(Operation::ResumeFeature, &body, caller, noted, Some(&key)).await?;
@@ -188,7 +188,7 @@ impl Service {
 
     /// At the start of work, and before its finish.
     pub(super) async fn check_feature(&self, body: FeatureCheckRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let feature = feature_id(body.feature_id.as_deref())?;
+        let feature = door::feature_id(body.feature_id.as_deref())?;
         let key = pause_key(&feature)?;
         noted.key = Some(key.to_string());
         let wait = door::wait(body.wait_ms)?;
@@ -250,22 +250,6 @@ impl Service {
         Ok(look.await?)
     }
 
-    /// The keeper and whoever asks, when the policy has nothing against it.
-    pub(super) async fn asked(
-        &self,
-        operation: Operation,
-        body: &impl Asker,
-        caller: &Caller,
-        noted: &mut Noted,
-        key: Option<&Key>,
-    ) -> Result<(Keeper, Actor), No> {
-        let keeper = self.keeper_noted(body, noted).await?;
-        let actor = door::actor(body, caller)?;
-        noted.actor(&actor);
-        self.permit(operation, caller, Some(&actor.agent), key)?;
-        Ok((keeper, actor))
-    }
-
     /// Takes one key. `true`: it was not held before.
     async fn take<B: Asker + serde::Serialize>(
         &self,
@@ -309,12 +293,6 @@ struct Wanted {
     intention: Intention,
     ttl: Millis,
     wait: Millis,
-}
-
-fn feature_id(text: Option<&str>) -> Result<FeatureId, No> {
-    text.and_then(logical::feature_id).ok_or_else(|| {
-        No::new(Word::InvalidRequest, "A feature_id is 1 to 128 letters, digits, dots, underscores and hyphens.")
-    })
 }
 
 fn pause_key(feature: &FeatureId) -> Result<Key, No> {

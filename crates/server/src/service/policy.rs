@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, RwLock};
 
 use lockkeeper_core::key::Key;
-use lockkeeper_core::policy::{Ask, InvalidPolicy, Policy, PolicyText, Right, Verdict};
+use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Verdict};
 use lockkeeper_core::session::AgentName;
 use lockkeeper_wire::answer::PolicyVerdict;
 use lockkeeper_wire::operation::{Operation, TABLE};
@@ -140,8 +140,7 @@ impl Service {
 
     pub(super) fn check_policy(&self, body: &PolicyCheckRequest, caller: &Caller) -> Body {
         let word = body.operation.as_deref().unwrap_or("acquire");
-        let named = |name: &str| name == word || name.rsplit_once('/').is_some_and(|(_, verb)| verb == word);
-        let Some(row) = TABLE.iter().find(|row| named(row.name)) else {
+        let Some(row) = TABLE.iter().find(|row| policy::names(word, row.name)) else {
             let known: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
             return Err(No::new(Word::InvalidRequest, format!("There is no operation '{}'.", door::shown(word)))
                 .hint(format!("there are {}", known.join(", "))));

@@ -28,3 +28,6 @@ pub mod state;
 pub mod text;
 pub mod time;
 pub mod waiter;
+
+/// A map that is quick for short keys. Seeded anew in each process: nobody can choose keys that collide.
+pub type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::RandomState>;

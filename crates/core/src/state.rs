@@ -3,12 +3,13 @@
 //! Each table has one way in (`put_*`), which keeps the indexes beside it and the journal true. `apply` is total: it
 //! takes any event in any order without a panic, so that a damaged past can still be read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::HashMap;
 use crate::feature::Feature;
 use crate::history::History;
 use crate::index::ConflictIndex;
@@ -150,20 +151,20 @@ impl State {
     pub fn new(salt: u64) -> State {
         State {
             counters: Counters { salt, ..Counters::default() },
-            locks: HashMap::new(),
+            locks: HashMap::default(),
             held: ConflictIndex::default(),
             expiries: BTreeSet::new(),
-            sessions: HashMap::new(),
-            waiters: HashMap::new(),
+            sessions: HashMap::default(),
+            waiters: HashMap::default(),
             wanted: ConflictIndex::default(),
             waiter_checks: BTreeSet::new(),
             waiters_by_feature: BTreeMap::new(),
             rooms: BTreeMap::new(),
             room_index: ConflictIndex::default(),
             room_ends: BTreeSet::new(),
-            room_keys: HashMap::new(),
+            room_keys: HashMap::default(),
             requests: BTreeMap::new(),
-            request_numbers: HashMap::new(),
+            request_numbers: HashMap::default(),
             features: BTreeMap::new(),
             ports: BTreeMap::new(),
             port_ends: BTreeSet::new(),

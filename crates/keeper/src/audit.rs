@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const QUEUE_BYTES_MAX: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 16;
 /// How long lines are gathered before they are written.
-const GATHERED: Duration = Duration::from_millis(2);
+const GATHERED: Duration = Duration::from_millis(20);
 const TEXT_CHARS_MAX: usize = 1024;
 /// How much of the end of the files a reader looks through.
 const READ_BYTES_MAX: u64 = 16 << 20;

@@ -3,9 +3,10 @@
 //! No I/O, no clock, no tasks, so that it can be driven by a simulation as well as by the loop. Nothing is told from a
 //! working state: answers come out of [`Desk::settle`] and [`Desk::fold`] only.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lockkeeper_core::HashMap;
 use lockkeeper_core::command::{Command, Want};
 use lockkeeper_core::decide::Context;
 use lockkeeper_core::event::{Event, Withdrawal};
@@ -104,7 +105,7 @@ impl Desk {
             rules,
             refusals: Refusals::default(),
             pending: BTreeMap::new(),
-            places: HashMap::new(),
+            places: HashMap::default(),
             working: None,
             doubtful: Vec::new(),
         }

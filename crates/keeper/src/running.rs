@@ -2,11 +2,12 @@
 
 mod recording;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use lockkeeper_core::HashMap;
 use lockkeeper_core::command::Command;
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::outcome::Answer;
@@ -111,7 +112,7 @@ impl Running {
             ledger,
             desk,
             settings: settings.clone(),
-            replies: HashMap::new(),
+            replies: HashMap::default(),
             parked: VecDeque::new(),
             unheard: VecDeque::new(),
             beats: Beats::new(Instant::now()),
@@ -149,6 +150,8 @@ impl Running {
             self.flush_durable();
             self.catch_up().await;
             self.step(&mut batch, &gone).await;
+            // What was synced on the spot wakes nobody.
+            self.flush_durable();
             self.compact_if_due().await;
         }
         self.finish().await;

@@ -1,4 +1,4 @@
-//! HTTP: routes from the table of operations, behind checks of host, origin, credential, type and size.
+//! HTTP: the table of operations and a few routes more, behind checks of host, origin, credential, type and size.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -15,8 +15,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use futures_util::Stream;
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use lockkeeper_keeper::trace::TraceParent;
-use lockkeeper_wire::operation::{Method, Operation, TABLE};
+use lockkeeper_wire::operation::{Method, Operation};
 use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -35,33 +38,52 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// How long a client may take to send its body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
-#[derive(Clone)]
+/// What every request passes.
 struct Doors {
     service: Arc<Service>,
     credentials: Credentials,
     /// Names besides addresses and `localhost` that a request may be for.
-    hosts: Arc<[String]>,
+    hosts: Vec<String>,
 }
 
-/// All routes of a service.
-pub(crate) fn router(service: Arc<Service>, credentials: Credentials, hosts: Vec<String>) -> Router {
-    let doors = Doors { service: service.clone(), credentials, hosts: hosts.into() };
-    let mut router = Router::new();
-    for row in &TABLE {
-        let operation = row.operation;
-        let path = format!("/{}", row.name);
-        router = match (operation, row.method) {
-            (Operation::Events, _) => router.route(&path, get(events)),
-            (Operation::AttachSession, _) => router.route(&path, post(attach)),
-            (Operation::KeyStatus, _) => router.route("/locks/status/{*key}", get(key_status)),
-            (_, Method::Get) => {
-                router.route(&path, get(move |doors, caller, request| answer(operation, doors, caller, request)))
-            }
-            (_, Method::Post) => {
-                router.route(&path, post(move |doors, caller, request| answer(operation, doors, caller, request)))
-            }
-        };
+/// Answers the requests of one service.
+#[derive(Clone)]
+pub(crate) struct Http {
+    doors: Arc<Doors>,
+    /// What is no plain operation of the table.
+    others: TowerToHyperService<Router>,
+}
+
+impl Http {
+    pub(crate) fn new(service: Arc<Service>, credentials: Credentials, hosts: Vec<String>) -> Http {
+        let doors = Arc::new(Doors { service, credentials, hosts });
+        Http { others: TowerToHyperService::new(router(&doors)), doors }
     }
+
+    /// Plain operations are looked up in the table and asked for right here: the general way costs as much as the rest.
+    pub(crate) async fn call(self, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+        let operation =
+            request.uri().path().strip_prefix('/').and_then(Operation::named).filter(|operation| is_plain(*operation));
+        let Some(operation) = operation else { return self.others.call(request).await };
+        let caller = match self.doors.admit(request.headers(), request.uri().path()) {
+            Ok(caller) => caller,
+            Err(no) => return Ok(answer_no(&no)),
+        };
+        let right = match operation.row().method {
+            Method::Get => matches!(*request.method(), axum::http::Method::GET | axum::http::Method::HEAD),
+            Method::Post => request.method() == axum::http::Method::POST,
+        };
+        Ok(if right { answer(operation, &self.doors.service, &caller, request).await } else { wrong_method() })
+    }
+}
+
+/// Whether one body is asked for by name, and one comes back.
+fn is_plain(operation: Operation) -> bool {
+    !matches!(operation, Operation::Events | Operation::AttachSession | Operation::KeyStatus)
+}
+
+fn router(doors: &Arc<Doors>) -> Router {
+    let service = &doors.service;
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -74,49 +96,60 @@ pub(crate) fn router(service: Arc<Service>, credentials: Credentials, hosts: Vec
         Arc::new(NeverSessionManager::default()),
         config,
     );
-    router
+    let named = |operation: Operation| format!("/{}", operation.row().name);
+    Router::new()
+        .route(&named(Operation::Events), get(events))
+        .route(&named(Operation::AttachSession), post(attach))
+        .route("/locks/status/{*key}", get(key_status))
         .route("/locks/{*key}", delete(force_release))
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .route("/openapi.json", get(async || axum::Json(crate::openapi::document())))
         .nest_service("/mcp", mcp)
         .fallback(async || answer_no(&No::new(Word::NotFound, "There is no such route.").hint("see /openapi.json")))
-        .method_not_allowed_fallback(async || {
-            let mut response =
-                answer_no(&No::new(Word::Malformed, "This route takes another method; see /openapi.json."));
-            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-            response
-        })
+        .method_not_allowed_fallback(async || wrong_method())
         .layer(middleware::from_fn_with_state(doors.clone(), guard))
-        .with_state(doors)
+        .with_state(doors.clone())
 }
 
-type DoorsState = State<Doors>;
+fn wrong_method() -> Response {
+    let mut response = answer_no(&No::new(Word::Malformed, "This route takes another method; see /openapi.json."));
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
+}
+
+type DoorsState = State<Arc<Doors>>;
 type KnownCaller = axum::Extension<Caller>;
 
-/// Before anything else: for whom the request is, where it comes from, and who sends it.
 async fn guard(State(doors): DoorsState, mut request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    if let Err(no) = check_host(headers, &doors.hosts).and_then(|()| check_origin(headers)) {
-        return answer_no(&no);
+    match doors.admit(request.headers(), request.uri().path()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(no) => answer_no(&no),
     }
-    let trace = text(headers, "traceparent").and_then(TraceParent::parse);
-    let mut caller = match secret(headers) {
-        None => Caller::default(),
-        Some(secret) => match doors.credentials.caller(secret) {
-            Some(caller) => caller,
-            None => return answer_no(&No::new(Word::Unauthorized, "That credential opens nothing here.")),
-        },
-    };
-    caller.trace = trace;
-    if !caller.known && needs_credential(request.uri().path()) {
-        return answer_no(
-            &No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
-                .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"),
-        );
+}
+
+impl Doors {
+    /// Before anything else: for whom the request is, where it comes from, and who sends it.
+    fn admit(&self, headers: &HeaderMap, path: &str) -> Result<Caller, No> {
+        check_host(headers, &self.hosts)?;
+        check_origin(headers)?;
+        let mut caller = match secret(headers) {
+            None => Caller::default(),
+            Some(secret) => {
+                let opened = self.credentials.caller(secret);
+                opened.ok_or_else(|| No::new(Word::Unauthorized, "That credential opens nothing here."))?
+            }
+        };
+        caller.trace = text(headers, "traceparent").and_then(TraceParent::parse);
+        if !caller.known && needs_credential(path) {
+            return Err(No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
+                .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"));
+        }
+        Ok(caller)
     }
-    request.extensions_mut().insert(caller);
-    next.run(request).await
 }
 
 /// Everything but what tells nothing, and who holds one key.
@@ -177,15 +210,15 @@ fn secret(headers: &HeaderMap) -> Option<&str> {
 
 async fn answer(
     operation: Operation,
-    State(doors): DoorsState,
-    axum::Extension(caller): KnownCaller,
-    request: Request,
+    service: &Service,
+    caller: &Caller,
+    request: hyper::Request<Incoming>,
 ) -> Response {
     if operation.row().method == Method::Get {
-        return respond(doors.service.call(operation, Input::Query(request.uri()), &caller).await);
+        return respond(service.call(operation, Input::Query(request.uri()), caller).await);
     }
     let response = match body_of(request).await {
-        Ok(body) => respond(doors.service.call(operation, Input::Json(&body), &caller).await),
+        Ok(body) => respond(service.call(operation, Input::Json(&body), caller).await),
         Err(no) => answer_no(&no),
     };
     turns::after_others().await;
@@ -193,7 +226,11 @@ async fn answer(
 }
 
 /// Reads a JSON body, within its bounds of size and time.
-async fn body_of(request: Request) -> Result<Bytes, No> {
+async fn body_of<B>(request: hyper::Request<B>) -> Result<Bytes, No>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<axum::BoxError>,
+{
     let kind = text(request.headers(), header::CONTENT_TYPE.as_str()).unwrap_or_default();
     // A form of another site can send text/plain without asking; it can't send this.
     let essence = kind.split(';').next().unwrap_or_default().trim();
@@ -280,7 +317,7 @@ async fn events(State(doors): DoorsState, axum::Extension(caller): KnownCaller, 
         body.after = Some(last.to_owned());
     }
     match Events::open(&doors.service, &body, &caller).await {
-        Ok(events) => sse(follow(events, doors.service)),
+        Ok(events) => sse(follow(events, doors.service.clone())),
         Err(no) => answer_no(&no),
     }
 }
@@ -312,7 +349,7 @@ async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, 
         Err(no) => Err(no),
     };
     match opened {
-        Ok(attached) => sse(losses(attached, doors.service)),
+        Ok(attached) => sse(losses(attached, doors.service.clone())),
         Err(no) => answer_no(&no),
     }
 }

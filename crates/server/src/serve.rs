@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::auth::Credentials;
+use crate::http::Http;
 use crate::service::Service;
 
 /// Connections that are open at once on each door; beyond that, newcomers wait a moment and are told so.
@@ -84,8 +85,8 @@ pub async fn run(service: Arc<Service>, doors: Doors) {
         tracker.spawn(accept_local(service.clone(), listener, tracker.clone()));
     }
     if let Some(listener) = doors.http {
-        let router = crate::http::router(service.clone(), doors.credentials, doors.hosts);
-        tracker.spawn(accept_http(service.clone(), listener, router, tracker.clone()));
+        let http = Http::new(service.clone(), doors.credentials, doors.hosts);
+        tracker.spawn(accept_http(service.clone(), listener, http, tracker.clone()));
     }
     stopping.cancelled().await;
     tracker.close();
@@ -218,7 +219,7 @@ async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: Ta
     }
 }
 
-async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum::Router, tracker: TaskTracker) {
+async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, tracker: TaskTracker) {
     // Each is watched by a second descriptor.
     let mut places = Places::new(connections_max(2));
     let accept = |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
@@ -228,14 +229,14 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, router: axum:
         // Whoever does not read what it asked for is let go by the system.
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, 30_000);
         let Ok(watched) = stream.as_fd().try_clone_to_owned() else { continue };
-        let (router, stopping) = (router.clone(), service.stopping().clone());
+        let (http, stopping) = (http.clone(), service.stopping().clone());
         tracker.spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS_TIME_MAX)
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEADER_BYTES_MAX)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+                .serve_connection(TokioIo::new(stream), service_fn(move |request| http.clone().call(request)));
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,

@@ -16,7 +16,7 @@ use super::recovery::Recovery;
 use super::segment;
 use super::snapshot::{self, Snapshot};
 use super::stock::{Stock, Take};
-use super::sync::Syncer;
+use super::sync::{Awaited, Syncer};
 use super::tail::{Tail, Unwritten};
 use super::view::View;
 use crate::clock::Clock;
@@ -26,6 +26,9 @@ use crate::{
     Append, Appended, Base, Batch, BoxFuture, Confirm, Delta, Durability, Durable, EngineError, Ledger,
     PAYLOAD_BYTES_MAX, Position, Strength,
 };
+
+/// A batch up to this size answers only a few questions.
+const FEW_BYTES: usize = 1024;
 
 /// A ledger of the embedded engine.
 pub(super) struct FileLedger(Arc<Inner>);
@@ -146,7 +149,12 @@ impl Inner {
         };
         crash_point("append-after-write");
         let strict = self.durability == Durability::Always;
-        let synced = self.syncer.written(position.revision, &tail.file, strict && batch.awaited);
+        let awaited = match batch.payload.len() {
+            _ if !strict || !batch.awaited => Awaited::Nobody,
+            ..=FEW_BYTES => Awaited::ByFew,
+            _ => Awaited::ByMany,
+        };
+        let synced = self.syncer.written(position.revision, &tail.file, awaited);
         if tail.is_half_full() && !was_half_full {
             self.stock.expect_roll();
         }

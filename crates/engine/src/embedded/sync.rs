@@ -1,5 +1,5 @@
 //! Makes records durable: one sync for all that was written since the last, by a thread of its own, or, as long as the
-//! disk is quick, by whoever waits for it: then nobody has to be woken.
+//! disk is quick and few wait for it, by whoever wrote them: then nobody has to be woken.
 
 use std::fmt;
 use std::fs::File;
@@ -18,6 +18,17 @@ use crate::{Durable, EngineError};
 const PATIENCE: Duration = Duration::from_millis(10);
 /// A disk that takes no longer than this is waited for on the spot.
 const QUICK: Duration = Duration::from_millis(1);
+
+/// Who waits until something is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The disk may take a while.
+    Nobody,
+    /// Waking a thread and being woken by it would take as long as the sync.
+    ByFew,
+    /// As many questions are likely to come meanwhile: they are served beside the sync.
+    ByMany,
+}
 
 type Sync = Box<dyn FnMut(&File) -> io::Result<()> + Send>;
 
@@ -95,10 +106,9 @@ impl Syncer {
         Ok(Syncer { shared, thread: Some(thread) })
     }
 
-    /// Takes note that everything up to `revision` is written. When nobody waits for it, the disk may take a while.
-    /// `true`: it is durable already.
-    pub(super) fn written(&self, revision: u64, file: &Arc<File>, awaited: bool) -> bool {
-        let wanted = Instant::now() + if awaited { Duration::ZERO } else { PATIENCE };
+    /// Takes note that everything up to `revision` is written. `true`: it is durable already.
+    pub(super) fn written(&self, revision: u64, file: &Arc<File>, awaited: Awaited) -> bool {
+        let wanted = Instant::now() + if awaited == Awaited::Nobody { PATIENCE } else { Duration::ZERO };
         let mut pending = self.shared.pending();
         assert!(revision > pending.revision || pending.revision == 0, "revisions only rise");
         pending.revision = revision;
@@ -107,7 +117,7 @@ impl Syncer {
         }
         let due = pending.due.map_or(wanted, |due| due.min(wanted));
         pending.due = Some(due);
-        if awaited
+        if awaited == Awaited::ByFew
             && self.shared.quick.load(Ordering::Relaxed)
             && let Ok(disk) = self.shared.disk.try_lock()
         {
@@ -280,11 +290,11 @@ mod tests {
     fn every_file_is_synced_in_the_order_of_writing_before_anything_is_called_durable() {
         let Bench { syncer, synced, answers } = bench();
         let (first, old, new) = (file(), file(), file());
-        syncer.written(1, &first, true);
+        syncer.written(1, &first, Awaited::ByFew);
         assert_eq!(synced.recv_timeout(MOMENT), Ok(first.as_raw_fd()), "at once");
-        syncer.written(2, &old, true);
-        syncer.written(3, &old, true);
-        syncer.written(4, &new, true);
+        syncer.written(2, &old, Awaited::ByFew);
+        syncer.written(3, &old, Awaited::ByFew);
+        syncer.written(4, &new, Awaited::ByFew);
         assert_eq!(syncer.durable(), 0, "the disk has not answered");
         answers.send(Ok(())).expect("listens");
         assert_eq!(synced.recv_timeout(MOMENT), Ok(old.as_raw_fd()));
@@ -302,14 +312,14 @@ mod tests {
         let Bench { syncer, synced, answers } = bench();
         drop(answers);
         let (patient, begin) = (file(), Instant::now());
-        syncer.written(1, &patient, false);
+        syncer.written(1, &patient, Awaited::Nobody);
         synced.recv_timeout(MOMENT).expect("without another write");
         assert!(begin.elapsed() >= PATIENCE);
         let mut sooner = 0;
         for revision in 1..=20 {
             let begin = Instant::now();
-            syncer.written(2 * revision, &patient, false);
-            syncer.written(2 * revision + 1, &patient, true);
+            syncer.written(2 * revision, &patient, Awaited::Nobody);
+            syncer.written(2 * revision + 1, &patient, Awaited::ByFew);
             synced.recv_timeout(MOMENT).expect("syncs");
             sooner += u32::from(begin.elapsed() < PATIENCE);
         }
@@ -317,20 +327,25 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_a_quick_disk_syncs_on_the_spot_and_takes_along_what_is_pending() {
+    fn what_few_wait_for_is_synced_on_the_spot_by_a_quick_disk_and_takes_along_what_is_pending() {
         let Bench { syncer, synced, answers } = bench_with(MOMENT);
         let (first, second) = (file(), file());
         answers.send(Ok(())).expect("listens");
-        assert!(!syncer.written(1, &first, true), "nobody knows yet how quick the disk is");
+        assert!(!syncer.written(1, &first, Awaited::ByFew), "nobody knows yet how quick the disk is");
         synced.recv_timeout(MOMENT).expect("the thread syncs");
         let mut durable = syncer.watch();
         while *durable.borrow_and_update() != Durable::Up(1) {
             std::thread::yield_now();
         }
+        assert!(!syncer.written(2, &first, Awaited::ByMany), "others are served meanwhile");
+        synced.recv_timeout(MOMENT).expect("the thread syncs");
         drop(answers);
-        assert!(!syncer.written(2, &first, false), "nobody waits");
-        assert!(syncer.written(3, &second, true));
-        assert_eq!(*syncer.watch().borrow(), Durable::Up(3));
+        while *durable.borrow_and_update() != Durable::Up(2) {
+            std::thread::yield_now();
+        }
+        assert!(!syncer.written(3, &first, Awaited::Nobody), "nobody waits");
+        assert!(syncer.written(4, &second, Awaited::ByFew));
+        assert_eq!(*syncer.watch().borrow(), Durable::Up(4));
         assert_eq!(synced.try_iter().collect::<Vec<_>>(), [first.as_raw_fd(), second.as_raw_fd()]);
         drop(syncer);
         assert!(synced.recv().is_err(), "nothing is left to sync");
@@ -341,7 +356,7 @@ mod tests {
         let Bench { syncer, synced, answers } = bench();
         drop(answers);
         let mut durable = syncer.watch();
-        syncer.written(1, &file(), false);
+        syncer.written(1, &file(), Awaited::Nobody);
         drop(syncer);
         assert_eq!(synced.iter().count(), 1);
         assert_eq!(*durable.borrow_and_update(), Durable::Up(1));
@@ -353,14 +368,14 @@ mod tests {
         answers.send(Err(io::ErrorKind::Other.into())).expect("listens");
         answers.send(Ok(())).expect("listens");
         let file = file();
-        syncer.written(1, &file, true);
+        syncer.written(1, &file, Awaited::ByFew);
         synced.recv_timeout(MOMENT).expect("syncs");
         let begin = Instant::now();
         while syncer.failed().is_none() {
             assert!(begin.elapsed() < MOMENT, "is told");
             std::thread::yield_now();
         }
-        syncer.written(2, &file, true);
+        syncer.written(2, &file, Awaited::ByFew);
         let durable = syncer.watch();
         drop(syncer);
         assert!(synced.recv().is_err(), "no second attempt");
@@ -370,7 +385,7 @@ mod tests {
     #[test]
     fn a_sync_that_was_under_way_when_a_write_failed_does_not_take_that_back() {
         let Bench { syncer, synced, answers } = bench();
-        syncer.written(1, &file(), true);
+        syncer.written(1, &file(), Awaited::ByFew);
         synced.recv_timeout(MOMENT).expect("syncs");
         syncer.fail(&io::ErrorKind::Other.into());
         answers.send(Ok(())).expect("listens");

@@ -213,9 +213,9 @@ impl Register {
             return Ok(());
         }
         say!(
-            "Feature {} is registered with {} claims",
+            "Feature {} is registered with {}",
             output::bold(&answer.feature.feature_id),
-            answer.feature.resource_claims.len()
+            output::counted(answer.feature.resource_claims.len(), "claim")
         );
         feasible(answer.feasibility.as_deref().unwrap_or_default(), &answer.conflicts);
         Ok(())

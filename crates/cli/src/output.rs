@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
-use lockkeeper_wire::answer::Refused;
+use lockkeeper_wire::answer::{LockView, Refused};
 use serde::Serialize;
 
 /// How a line is printed that is the answer to the question.
@@ -111,4 +111,16 @@ pub(crate) fn millis(ms: u64) -> String {
 
 pub(crate) fn bold(text: &str) -> String {
     format!("{BOLD}{text}{BOLD:#}")
+}
+
+/// What whoever works under a pause should know.
+pub(crate) fn paused(lock: &LockView) -> String {
+    let LockView { owner, intention, file_path, .. } = lock;
+    format!("Paused by {owner}: {intention} ({file_path}); stop at the next good moment")
+}
+
+/// `1 claim`, `2 claims`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{end}")
 }

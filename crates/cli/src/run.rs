@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use lockkeeper_client::{Error, Holding, Identity, Lost};
+use lockkeeper_client::{Error, Holding, Identity, Lost, Pause};
 use lockkeeper_wire::word::Word;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
@@ -112,6 +112,7 @@ impl Run {
                 Some(()) = terminated.recv() => forward(Signal::TERM),
                 Some(()) = hung_up.recv() => forward(Signal::HUP),
                 () = tokio::time::sleep(LOOK) => {
+                    tell_pauses(holding);
                     if let Some(lost) = holding.next_lost() {
                         end(&mut child).await;
                         return Ok(Ended::Lost(Box::new(lost)));
@@ -202,6 +203,16 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// Says when somebody pauses what locks are held for: they stay, but nothing new is to be begun.
+fn tell_pauses(holding: &Holding) {
+    while let Some(pause) = holding.next_pause() {
+        match pause {
+            Pause::Began(lock) => note!("{}", output::paused(&lock)),
+            Pause::Ended(lock) => note!("{} no longer holds {}: go on", output::bold(&lock.owner), lock.file_path),
+        }
+    }
+}
+
 pub(crate) fn lock_lost(lost: &Lost) -> Failure {
     let target = output::target(&lost.lock.file_path, lost.lock.start_line, lost.lock.end_line);
     Failure::Question {
@@ -236,6 +247,7 @@ pub(crate) fn until_interrupted_or_lost(holding: &Holding) -> Result<Option<Lost
                 _ = hung_up.recv() => return Ok(None),
                 _ = input_ended.recv() => return Ok(None),
                 () = tokio::time::sleep(LOOK) => {
+                    tell_pauses(holding);
                     if let Some(lost) = holding.next_lost() {
                         return Ok(Some(lost));
                     }

@@ -32,6 +32,13 @@ pub struct Lost {
     pub why: String,
 }
 
+/// Somebody stops, or no longer stops, the line of a feature that locks are held for. They stay held.
+#[derive(Clone, Debug)]
+pub enum Pause {
+    Began(LockView),
+    Ended(LockView),
+}
+
 /// Locks of one session that are kept alive by a thread of their own.
 #[derive(Debug)]
 pub struct Holding {
@@ -58,6 +65,10 @@ struct Shared {
 struct Book {
     held: HashMap<String, Held>,
     lost: VecDeque<Lost>,
+    /// The locks by which others pause what is held for, as the last beat told.
+    paused: Vec<LockView>,
+    /// What changed of that and is not yet told.
+    pauses: VecDeque<Pause>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,6 +144,11 @@ impl Holding {
         book.lost.pop_front()
     }
 
+    /// The next pause that began or ended and was not yet told. Heard of with each beat.
+    pub fn next_pause(&self) -> Option<Pause> {
+        self.shared.book().pauses.pop_front()
+    }
+
     /// Whether everything is still held at this moment.
     pub fn is_held(&self) -> bool {
         let mut book = self.shared.book();
@@ -194,6 +210,14 @@ impl Book {
                 self.lost.push_back(Lost { lock, why: why.to_owned() });
             }
         }
+    }
+
+    fn note_pauses(&mut self, paused: Vec<LockView>) {
+        let among = |lock: &LockView, locks: &[LockView]| locks.iter().any(|other| other.lock_id == lock.lock_id);
+        let ended = self.paused.iter().filter(|lock| !among(lock, &paused)).cloned().map(Pause::Ended);
+        let began = paused.iter().filter(|lock| !among(lock, &self.paused)).cloned().map(Pause::Began);
+        self.pauses.extend(ended.chain(began));
+        self.paused = paused;
     }
 
     fn lose_overdue(&mut self) {
@@ -291,6 +315,7 @@ impl Shared {
                 held.deadline = deadline(sent, life(lock));
             }
         }
+        book.note_pauses(changed.paused);
         Ok(())
     }
 

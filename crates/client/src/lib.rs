@@ -26,5 +26,5 @@ pub mod ports;
 pub use client::{Client, Identity, Revive};
 pub use endpoint::Endpoint;
 pub use error::Error;
-pub use holding::{Holding, Lost};
+pub use holding::{Holding, Lost, Pause};
 pub use lines::{Answers, listens};

@@ -94,6 +94,8 @@ pub enum InvalidPolicy {
     Bounds { name: String },
     #[error("rule '{name}' has an empty pattern, or one of more than 1024 bytes")]
     Pattern { name: String },
+    #[error("rule '{name}' has a key that none can match: {why}")]
+    NoKey { name: String, why: String },
     #[error("a policy has at most {POLICY_RULES_MAX} rules of at most {POLICY_PATTERNS_MAX} patterns each")]
     TooMany,
 }
@@ -251,8 +253,11 @@ impl Rule {
         }
         let patterns =
             |texts: &[String]| texts.iter().map(|text| Pattern::new(&name, text)).collect::<Result<Vec<_>, _>>();
-        let (agents, keys) = (patterns(&agents)?, patterns(&keys)?);
-        Ok(Rule { agents, keys, name, allows, trust: from..below, operations: named })
+        let (agents, wanted) = (patterns(&agents)?, patterns(&keys)?);
+        if let Some(why) = keys.iter().find_map(|key| never_matches(key)) {
+            return Err(InvalidPolicy::NoKey { name, why });
+        }
+        Ok(Rule { agents, keys: wanted, name, allows, trust: from..below, operations: named })
     }
 
     /// `None`: the rule says nothing about it.
@@ -285,6 +290,26 @@ fn closest<T>(patterns: &[Pattern], asked: Option<&T>, fits: impl Fn(&Pattern, &
 /// Whether a rule's word is the name of an operation, whole or without its family: `acquire` for `locks/acquire`.
 pub fn names(word: &str, operation: &str) -> bool {
     word == operation || operation.rsplit_once('/').is_some_and(|(_, verb)| verb == word)
+}
+
+/// Why a pattern can match no key as it is kept: a rule that never speaks would pass for one that protects.
+fn never_matches(pattern: &str) -> Option<String> {
+    // What stands before the first star begins every key that it matches. A whole key has no more.
+    let start = pattern.find('*').map_or(pattern, |star| &pattern[..star]);
+    let logical = start.split_once(':').map(|(prefix, _)| PREFIXES.contains(&prefix));
+    if start.len() == pattern.len() || logical == Some(false) {
+        return match Key::parse(start) {
+            Ok(key) if key.as_str() == start => None,
+            Ok(key) => Some(format!("'{start}' is kept as '{key}'")),
+            Err(error) => Some(error.to_string()),
+        };
+    }
+    let detour = |part: &str| part.is_empty() || part == "." || part == "..";
+    let mut parts = start.split('/');
+    // The last one goes on behind the star.
+    parts.next_back();
+    let strange = logical.is_none() && (start.contains('\\') || parts.any(detour));
+    strange.then(|| format!("a path begins with a name and has one '/' between names, unlike '{pattern}'"))
 }
 
 /// A text in which a star stands for any letters.

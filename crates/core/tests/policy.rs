@@ -162,3 +162,29 @@ fn a_broken_policy_is_said_to_be_one() {
     let bounds = RuleText { trust_from: Some(9), ..rule("r", "deny", &[], &[], &[]) };
     assert!(matches!(broken(vec![bounds]), InvalidPolicy::Bounds { .. }));
 }
+
+#[test]
+fn a_key_that_none_can_match_is_refused_with_what_is_wrong() {
+    for never in [
+        "./src/*",
+        "/src/*",
+        "../x",
+        "src//a.rs",
+        "a/./b*",
+        "a\\b*",
+        "http:*",
+        "db:schema:Users",
+        "api:get /x",
+        "nope:x",
+        "a/",
+        "api:GET /a//b",
+    ] {
+        let refused = policy(&[], vec![rule("r", "deny", &[], &[], &[never])]).expect_err(never);
+        assert!(matches!(refused, InvalidPolicy::NoKey { .. }), "{never}: {refused}");
+    }
+    for fine in
+        ["*", "*.rs", "src/*", "src/**", "src/*/test*.rs", ".github/*", "api:* /v1/*", "contract:*", "flag:a/*", "x.rs"]
+    {
+        policy(&[], vec![rule("r", "deny", &[], &[], &[fine])]).expect(fine);
+    }
+}

@@ -53,12 +53,7 @@ impl Renew {
                 say!("Renewed {} for {}", lock::described(renewed), output::millis(renewed.expires_in_ms));
             }
             for pause in &answer.paused {
-                note!(
-                    "Paused by {}: {} ({}); stop at the next good moment",
-                    pause.owner,
-                    pause.intention,
-                    pause.file_path
-                );
+                note!("{}", output::paused(pause));
             }
         }
         if answer.lost.is_empty() {

@@ -144,6 +144,18 @@ fn a_policy_decides_names_its_rule_and_is_read_anew() {
     assert_eq!(house.say("bob", &["lock", "acquire", contract]).code, 6);
     std::fs::write(&file, "").unwrap();
     assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    // Whoever waits when it is forbidden does not get it.
+    assert_eq!(house.say("lead", &["lock", "acquire", "contract:c.yaml"]).code, 0);
+    let waiting = house.start("bob", &["lock", "acquire", "contract:c.yaml", "--wait", "1m"]);
+    house.wait_for_waiters(1);
+    std::fs::write(&file, POLICY).unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    assert_eq!(house.say("lead", &["lock", "release", "contract:c.yaml"]).code, 0);
+    let said = finish(waiting);
+    assert!(said.code == 6 && said.err.contains("contracts belong to the lead"), "{said:?}");
+    assert!(house.held().iter().all(|held| !held.contains("contract:c.yaml")));
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
     // What was lost is not restored when it is not permitted any more.
     assert_eq!(house.say("bob", &["lock", "acquire", "contract:b.yaml", "--ttl", "1s"]).code, 0);
     std::fs::write(&file, POLICY).unwrap();
@@ -185,4 +197,22 @@ fn a_cloned_repository_sets_no_policy_and_no_ports() {
         let said = house.say("a", &["lock", "list"]);
         assert!(said.code == 2 && said.err.contains("a setting of the user"), "{text}: {said:?}");
     }
+}
+
+#[test]
+fn whoever_works_under_a_pause_hears_of_its_beginning_and_its_end() {
+    let house = House::new();
+    let done = house.path().join("done");
+    let wait = format!("until [ -e '{}' ]; do sleep 0.1; done", done.display());
+    let run = house.start("worker", &["run", "a.rs", "--feature", "F-1", "--ttl", "1s", "--", "sh", "-c", &wait]);
+    wait_for("the lock", || (house.held().len() == 1).then_some(()));
+    assert_eq!(house.say("lead", &["feature", "pause", "F-1", "-m", "the schema moves"]).code, 0);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(house.say("lead", &["feature", "resume", "F-1"]).code, 0);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::fs::write(done, "").unwrap();
+    let said = finish(run);
+    assert_eq!(said.code, 0, "nothing was lost by it: {said:?}");
+    assert!(said.err.contains("Paused by lead: the schema moves"), "{said:?}");
+    assert!(said.err.contains("lead no longer holds feature:F-1:pause"), "{said:?}");
 }

@@ -10,11 +10,22 @@ use crate::{HEAD, document, package, report};
 /// Generous: this is a build without optimisation, on a machine that may be busy.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
+/// Of all tests of this program together, which run side by side. A bomb that went off would need gigabytes.
+const MEMORY_KB_MAX: u64 = 768 << 10;
+
 fn in_time<T>(work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = work();
     assert!(start.elapsed() < TIME_MAX, "took {:?}", start.elapsed());
+    assert!(peak_kb() < MEMORY_KB_MAX, "the peak is {} kB", peak_kb());
     result
+}
+
+/// The most memory that this process had at once.
+fn peak_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 fn refused(text: &str, words: &str) -> Problem {

@@ -22,6 +22,7 @@ use lockkeeper_wire::request::{
 };
 use lockkeeper_wire::word::Word;
 
+use super::policy::give_back;
 use super::{Acquired, Body, Caller, HISTORY_DEFAULT, LIST_DEFAULT, LIST_MAX, Noted, Service, json, unexpected};
 use crate::door;
 use crate::refusal::{self, No};
@@ -36,7 +37,7 @@ impl Service {
         noted.actor(&acquire.actor);
         let keys = acquire.wants.iter().map(|want| &want.target.key);
         self.permit(Operation::Acquire, caller, Some(&acquire.actor.agent), keys)?;
-        let (set, actor) = (body.locks.is_some(), acquire.actor.clone());
+        let (set, actor, waits) = (body.locks.is_some(), acquire.actor.clone(), acquire.wait.0 > 0);
         let acquire = Command::Acquire(acquire);
         // Over the socket, whoever is gone has no use for a grant.
         let answer = if caller.local { keeper.ask_bound(acquire).await? } else { keeper.ask(acquire).await? };
@@ -44,6 +45,14 @@ impl Service {
         let Answer::Granted { locks, fresh } = answer else { return Err(unexpected(answer, viewer)) };
         let action = if fresh == 0 { "refreshed" } else { "acquired" };
         let (new, had) = locks.split_at(fresh);
+        if waits {
+            // The policy may have changed meanwhile.
+            let keys = new.iter().map(|lock| &lock.target.key);
+            if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), keys) {
+                give_back(&keeper, &actor, new).await?;
+                return Err(no);
+            }
+        }
         let space = keeper.space().clone();
         noted.granted = Some(Acquired { space, actor, locks: new.iter().map(|lock| lock.id).collect() });
         let strength = keeper.strength().word().into();

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
+use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::key::Key;
+use lockkeeper_core::lock::Lock;
 use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Verdict};
 use lockkeeper_core::session::AgentName;
+use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::PolicyVerdict;
 use lockkeeper_wire::operation::{Operation, TABLE};
 use lockkeeper_wire::request::{Asker, PolicyCheckRequest};
@@ -164,6 +167,15 @@ impl Service {
             rule: verdict.rule,
         })
     }
+}
+
+/// Gives back what came to be denied between the question and the answer.
+pub(super) async fn give_back(keeper: &Keeper, actor: &Actor, locks: &[Arc<Lock>]) -> Result<(), No> {
+    for lock in locks {
+        let which = Which::Id(lock.id);
+        keeper.ask(Command::Release { actor: actor.clone(), which, token: None, request: None }).await?;
+    }
+    Ok(())
 }
 
 fn judged(

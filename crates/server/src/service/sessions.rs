@@ -1,12 +1,13 @@
 //! Sessions and rooms.
 
-use lockkeeper_core::command::{Actor, Command, Which};
+use lockkeeper_core::command::{Actor, Command};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RoomRequest, SessionRequest, StatusRequest};
 
+use super::policy::give_back;
 use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
 use crate::view::{self, Viewer};
 use crate::{door, refusal};
@@ -34,10 +35,7 @@ impl Service {
                 for lock in &restored {
                     let key = Some(&lock.target.key);
                     if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), key) {
-                        let which = Which::Id(lock.id);
-                        keeper
-                            .ask(Command::Release { actor: actor.clone(), which, token: None, request: None })
-                            .await?;
+                        give_back(&keeper, &actor, std::slice::from_ref(lock)).await?;
                         denied.push((lock.clone(), no));
                     }
                 }

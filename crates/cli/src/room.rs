@@ -1,5 +1,8 @@
 //! `lockkeeper room ...`
 
+mod folders;
+mod watch;
+
 use clap::{Args, Subcommand};
 use lockkeeper_wire::answer::{RoomChanged, RoomList};
 use lockkeeper_wire::number::Whole;
@@ -19,6 +22,8 @@ pub(crate) enum Room {
     Close(Close),
     /// Show which files are being edited.
     List,
+    /// See which files people change, and keep agents out of them for a moment.
+    Watch(watch::Watch),
 }
 
 #[derive(Debug, Args)]
@@ -42,6 +47,7 @@ impl Room {
             Room::Open(open) => open.run(context),
             Room::Close(close) => close.run(context),
             Room::List => list(context),
+            Room::Watch(watch) => watch.run(context),
         }
     }
 }

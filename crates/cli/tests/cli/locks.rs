@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::house::{House, finish};
+use crate::house::{House, finish, wait_for};
 
 #[test]
 fn two_agents_meet_in_one_file() {
@@ -286,4 +286,52 @@ fn a_file_of_another_worktree_is_the_same_file() {
     house.say("a", &["lock", "acquire", "src/auth.rs"]);
     let there = worktree.join("src/auth.rs").display().to_string();
     assert_eq!(house.say("b", &["lock", "acquire", &there]).code, 5);
+}
+
+/// A person's editor, which writes beside the file and renames.
+fn edit(house: &House, name: &str, text: &str) {
+    let (scratch, file) = (house.repository().join(format!("{name}~new")), house.repository().join(name));
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&scratch, text).unwrap();
+    std::fs::rename(scratch, file).unwrap();
+}
+
+#[test]
+fn what_a_person_changes_is_seen_and_agents_keep_out_of_it_for_a_moment() {
+    let house = House::new();
+    std::fs::write(house.repository().join(".gitignore"), "*.log\nbuilt/\n").unwrap();
+    assert_eq!(house.say("agent", &["lock", "acquire", "src/held.rs"]).code, 0);
+    assert_eq!(house.say("agent", &["lock", "acquire", "src/given/**"]).code, 0);
+    let mut watching = house.start("person", &["room", "watch", "--json"]);
+    let mut lines = std::io::BufReader::new(watching.stdout.take().unwrap());
+    let rooms = || {
+        let rooms = house.json("x", &["room", "list"])["rooms"].clone();
+        rooms.as_array().unwrap().iter().map(|room| room["file_path"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Until it is seen: the watching begins in a moment.
+    wait_for("the first mark", || {
+        edit(&house, "src/first.rs", "x");
+        rooms().contains(&"src/first.rs".to_owned()).then_some(())
+    });
+    let said = house.say("agent", &["lock", "acquire", "src/first.rs"]);
+    assert!(said.code == 5 && said.err.contains("is being edited by person"), "{said:?}");
+    // What an agent holds, what is ignored, and what was given back a moment ago is nobody's editing.
+    edit(&house, "src/held.rs", "by the agent");
+    edit(&house, "noise.log", "by a program");
+    edit(&house, "built/out.rs", "by a program");
+    assert_eq!(house.say("agent", &["lock", "release", "src/given/**"]).code, 0);
+    edit(&house, "src/given/last.rs", "by the agent, just before");
+    // Also in a folder that was not there before.
+    edit(&house, "new/deep/er.rs", "by a person");
+    wait_for("the second mark", || rooms().contains(&"new/deep/er.rs".to_owned()).then_some(()));
+    crate::house::kill_child(&watching, "INT");
+    let _ = watching.wait();
+    let mut marked = std::collections::BTreeSet::new();
+    let mut line = String::new();
+    while std::io::BufRead::read_line(&mut lines, &mut line).unwrap() > 0 {
+        let seen: serde_json::Value = serde_json::from_str(&line).unwrap();
+        marked.insert(seen["file_path"].as_str().unwrap().to_owned());
+        line.clear();
+    }
+    assert_eq!(marked.into_iter().collect::<Vec<_>>(), ["new/deep/er.rs", "src/first.rs"]);
 }

@@ -1,0 +1,214 @@
+//! `lockkeeper room watch`: sees what people change, and keeps agents out of it for a moment.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lockkeeper_client::{Client, Error, Identity};
+use lockkeeper_core::key::Key;
+use lockkeeper_wire::answer::{EventView, KeyStatus, RoomChanged};
+use lockkeeper_wire::number::Whole;
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::{CheckRequest, EventsRequest, RoomRequest};
+use serde::Serialize;
+
+use super::folders::Folders;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{self, note, say};
+use crate::place::Place;
+
+/// How long agents keep out of a file that somebody changed.
+const BUSY: Duration = Duration::from_secs(5);
+/// An agent that has just given a file back may have changed it last.
+const AFTER_RELEASE: Duration = Duration::from_secs(2);
+/// How long a change rests before it is looked at: an editor may write several times, and a release takes a moment to be heard of.
+const REST: Duration = Duration::from_millis(250);
+/// A file that goes on changing is marked again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Files that change together. More than that is a checkout or a build, and nobody's editor.
+const TOGETHER_MAX: usize = 256;
+/// How long a service may take to open the stream of what happens.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A file that changes while no session holds it is marked as a room, busy for 5 s: agents that ask for it are told that
+/// somebody is editing. Ignored files do not count, nor what changes within 2 s of a release.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {}
+
+/// What was seen, for programs.
+#[derive(Serialize)]
+struct Seen<'a> {
+    action: &'a str,
+    file_path: &'a str,
+    busy_for_ms: u64,
+}
+
+impl Watch {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        let Watch {} = self;
+        let place = &context.config()?.place;
+        let (client, identity) = (context.client()?, context.identity()?);
+        let releases = Releases::follow(context.client()?, identity.space.clone());
+        let (told, changes) = channel();
+        let mut folders = Folders::watch(&place.root, &place.shared, told)?;
+        if !context.global.json {
+            note!(
+                "Watching {} below {}; Ctrl-C ends it.",
+                output::counted(folders.count(), "folder"),
+                place.root.display()
+            );
+        }
+        let mut marker = Marker { context, place, client, identity, releases, marked: HashMap::new(), away: false };
+        let mut changed = HashMap::new();
+        loop {
+            if !gather(&changes, &mut folders, &mut changed)? {
+                return Ok(());
+            }
+            let now = Instant::now();
+            let rested: Vec<PathBuf> =
+                changed.iter().filter(|(_, since)| now >= **since + REST).map(|(path, _)| path.clone()).collect();
+            changed.retain(|_, since| now < *since + REST);
+            marker.mark_all(rested);
+        }
+    }
+}
+
+/// Notes what changed, for a moment; `false` when nothing will change any more.
+fn gather(
+    changes: &Receiver<notify::Result<notify::Event>>,
+    folders: &mut Folders,
+    changed: &mut HashMap<PathBuf, Instant>,
+) -> Result<bool, Failure> {
+    let end = Instant::now() + REST / 2;
+    loop {
+        match changes.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(Ok(event)) if event.need_rescan() => note!("So much changed at once that some of it was missed."),
+            Ok(Ok(event)) => {
+                for path in folders.changed(&event)? {
+                    changed.entry(path).or_insert_with(Instant::now);
+                }
+            }
+            Ok(Err(error)) => note!("A change could not be seen: {error}."),
+            Err(RecvTimeoutError::Timeout) => return Ok(true),
+            Err(RecvTimeoutError::Disconnected) => return Ok(false),
+        }
+    }
+}
+
+/// Decides which changes were a person's, and says so to the service.
+struct Marker<'a> {
+    context: &'a Context,
+    place: &'a Place,
+    client: Client,
+    identity: Identity,
+    releases: Releases,
+    /// When each file was marked last.
+    marked: HashMap<PathBuf, Instant>,
+    /// The service can't be reached, and that was said.
+    away: bool,
+}
+
+impl Marker<'_> {
+    fn mark_all(&mut self, mut paths: Vec<PathBuf>) {
+        self.marked.retain(|_, at| at.elapsed() < AGAIN);
+        paths.sort_unstable();
+        if paths.len() > TOGETHER_MAX {
+            note!("{} files changed together, as by a checkout: none of them is marked.", paths.len());
+            return;
+        }
+        for path in paths {
+            // What is gone already was an editor's scratch paper.
+            if self.marked.contains_key(&path) || !path.is_file() {
+                continue;
+            }
+            match self.mark(&path) {
+                Ok(marked) => {
+                    self.away = false;
+                    if marked {
+                        self.marked.insert(path, Instant::now());
+                    }
+                }
+                Err(Error::Unreachable(why)) => {
+                    if !std::mem::replace(&mut self.away, true) {
+                        note!("{why}; changes are not marked until it is back.");
+                    }
+                    self.client.reopen();
+                }
+                Err(error) => note!("{} is not marked: {error}", path.display()),
+            }
+        }
+    }
+
+    /// Marks a file, unless it was an agent who changed it.
+    fn mark(&self, path: &Path) -> Result<bool, Error> {
+        let Some(file_path) = path.to_str().and_then(|path| self.place.key(path).ok()) else { return Ok(false) };
+        if Key::parse(&file_path).is_ok_and(|key| self.releases.lately(&key)) {
+            return Ok(false);
+        }
+        let question = CheckRequest { file_path: Some(file_path.clone()), ..CheckRequest::default() };
+        let status: KeyStatus = self.client.call(Operation::KeyStatus, &self.identity.sign(question))?;
+        if status.locked {
+            return Ok(false);
+        }
+        let busy_for_ms = BUSY.as_millis() as u64;
+        let busy_ms = Some(Whole::from(busy_for_ms));
+        let room = RoomRequest { file_path: Some(file_path), busy_ms, ..RoomRequest::default() };
+        let room: RoomChanged = self.client.call(Operation::OpenRoom, &self.identity.sign(room))?;
+        let file_path = room.file_path.as_str();
+        if self.context.global.json {
+            output::json(&Seen { action: "marked", file_path, busy_for_ms });
+        } else {
+            say!("{} changed; agents keep out of it for {}", output::bold(file_path), output::millis(busy_for_ms));
+        }
+        Ok(true)
+    }
+}
+
+/// What was given back a moment ago.
+#[derive(Clone)]
+struct Releases(Arc<Mutex<VecDeque<(Instant, Key)>>>);
+
+impl Releases {
+    /// Listens to what happens in the space, for as long as this program runs.
+    fn follow(client: Client, space: Option<String>) -> Releases {
+        let releases = Releases(Arc::default());
+        let noted = releases.clone();
+        std::thread::spawn(move || {
+            loop {
+                let request = EventsRequest { space: space.clone(), ..EventsRequest::default() };
+                if let Ok(events) = client.stream(Operation::Events, &request, OPEN_TIME_MAX) {
+                    while let Ok(next) = events.next(Duration::from_secs(3600)) {
+                        let event = next.and_then(|body| serde_json::from_slice::<EventView>(&body).ok());
+                        if let Some(event) = event {
+                            noted.note(&event);
+                        }
+                    }
+                }
+                std::thread::sleep(REST);
+                client.reopen();
+            }
+        });
+        releases
+    }
+
+    fn note(&self, event: &EventView) {
+        let freed = matches!(event.state.as_str(), "released" | "expired");
+        if let Some(key) = freed.then(|| Key::parse(&event.file_path).ok()).flatten() {
+            let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while noted.front().is_some_and(|(at, _)| at.elapsed() > AFTER_RELEASE) {
+                noted.pop_front();
+            }
+            noted.push_back((Instant::now(), key));
+        }
+    }
+
+    /// Whether something that covers the key was given back lately.
+    fn lately(&self, key: &Key) -> bool {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.iter().any(|(at, freed)| at.elapsed() <= AFTER_RELEASE && freed.overlaps(key))
+    }
+}

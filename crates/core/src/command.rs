@@ -136,6 +136,18 @@ pub enum Command {
         locks: Vec<Arc<Lock>>,
         last_token: Token,
     },
+    /// Files that somebody takes, or no longer takes, without asking here.
+    SeeExternal {
+        seen: Vec<External>,
+    },
     /// Nobody asks; time has passed.
     Sweep,
+}
+
+/// A file that somebody has taken without asking here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct External {
+    pub key: Key,
+    /// How much longer; `None`: no longer.
+    pub left: Option<Millis>,
 }

@@ -6,6 +6,7 @@
 
 mod acquire;
 mod deadlock;
+mod external;
 mod feature;
 mod ports;
 mod queue;
@@ -73,6 +74,7 @@ impl State {
             Command::GiveBack { session, locks } => Ok(deciding.give_back(session, locks)),
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
+            Command::SeeExternal { seen } => Ok(deciding.see_external(seen)),
             Command::Sweep => Ok(Outcome::Nothing),
         };
         decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))

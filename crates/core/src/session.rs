@@ -41,6 +41,11 @@ impl SessionId {
     pub fn operator() -> SessionId {
         SessionId(Arc::from("~operator"))
     }
+
+    /// Whoever takes files without asking here. No client can call itself so.
+    pub fn external() -> SessionId {
+        SessionId(Arc::from("~external"))
+    }
 }
 
 /// The name of an agent, as people see it.
@@ -48,6 +53,11 @@ impl SessionId {
 pub struct AgentName(Arc<str>);
 
 impl AgentName {
+    /// Of whoever takes files without asking here.
+    pub fn external() -> AgentName {
+        AgentName(Arc::from("external"))
+    }
+
     pub fn parse(text: &str) -> Result<AgentName, InvalidName> {
         let plain = (1..=NAME_CHARS_MAX).contains(&text.chars().count()) && one_line(text) == text;
         if plain { Ok(AgentName(text.into())) } else { Err(InvalidName::Agent) }

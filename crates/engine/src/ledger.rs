@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Stamp;
+use lockkeeper_core::time::{Millis, Stamp};
 use tokio::sync::watch;
 
 use crate::BoxFuture;
@@ -23,6 +23,26 @@ pub struct Batch {
     pub frees: bool,
     /// Somebody waits until it is durable: it is synced at once, and not within the next moments.
     pub awaited: bool,
+    /// What changes in what is shown outside of the ledger, in the same step. Empty unless [`Ledger::shows`].
+    pub shown: Vec<Shown>,
+}
+
+/// A name outside of the ledger, by which clients that know nothing of ledgers see that something is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    pub name: String,
+    /// How much longer it is taken; `None`: no longer.
+    pub left: Option<Millis>,
+    /// It was not taken before: if somebody outside has it, nothing may be recorded.
+    pub fresh: bool,
+}
+
+/// A name that somebody outside has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outside {
+    pub name: String,
+    /// How much longer; `None`: for ever.
+    pub left: Option<Millis>,
 }
 
 /// A batch as the ledger holds it.
@@ -60,6 +80,8 @@ pub enum Append {
     Appended(Appended),
     /// Nothing was recorded: the ledger is further on than `expected`. Here is what was missed.
     Moved(Delta),
+    /// Nothing was recorded: somebody outside has taken these names.
+    Taken(Vec<Outside>),
     /// Nothing was recorded: no room is left for batches that take something.
     Full,
     /// May have been recorded: read, and look for the batch id.
@@ -171,6 +193,17 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     fn bytes_since_snapshot(&self) -> u64;
 
     fn strength(&self) -> Strength;
+
+    /// Whether what is taken is shown outside of the ledger, and what others take there is respected.
+    fn shows(&self) -> bool {
+        false
+    }
+
+    /// Which of these names somebody outside has taken.
+    fn look_outside(&self, names: Vec<String>) -> BoxFuture<'_, Result<Vec<Outside>, EngineError>> {
+        let _ = names;
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// Whether somebody else may write to it: another process, another machine.
     fn has_other_writers(&self) -> bool {

@@ -20,6 +20,7 @@ use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, Position, Record}
 
 use crate::payload::{self, PayloadError};
 use crate::refusals::Refusals;
+use crate::shop_window;
 
 /// The name of one question, for whoever waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +50,8 @@ pub struct Desk {
     salt: u64,
     position: Position,
     rules: Rules,
+    /// What is held is shown to others, outside of the ledger.
+    shows: bool,
     refusals: Refusals,
     pending: BTreeMap<WaiterId, Pending>,
     /// Which place in the queue each ticket waits for.
@@ -103,12 +106,18 @@ impl Desk {
             salt,
             position: Position::ORIGIN,
             rules,
+            shows: false,
             refusals: Refusals::default(),
             pending: BTreeMap::new(),
             places: HashMap::default(),
             working: None,
             doubtful: Vec::new(),
         }
+    }
+
+    /// Shows what is held outside of the ledger, too.
+    pub fn show(&mut self) {
+        self.shows = true;
     }
 
     /// What the ledger says, as far as it was read.
@@ -149,6 +158,7 @@ impl Desk {
         // Never behind what is already folded: another keeper's clock may be ahead.
         let now = Stamp { time: now.time.max(self.state.stamp().time), wall: now.wall };
         self.state.begin();
+        let noted = self.state.history().made();
         let (mut events, mut granted) = (Vec::new(), Granted::new());
         let mut decided = Vec::with_capacity(asked.len());
         for Asked { ticket: _, command } in &asked {
@@ -177,8 +187,9 @@ impl Desk {
         let frees = events.iter().all(frees);
         let awaited = events.iter().any(is_awaited);
         let payload = (!events.is_empty()).then(|| payload::encode_events(&events));
+        let shown = if self.shows { shop_window::changes(&self.state, noted, &events, now.time) } else { Vec::new() };
         self.working = Some(Working { id, now, asked, decided, events, granted });
-        payload.map(|payload| Batch { id, payload, frees, awaited })
+        payload.map(|payload| Batch { id, payload, frees, awaited, shown })
     }
 
     /// The batch wrote nothing, and the ledger has not moved meanwhile.

@@ -12,6 +12,7 @@ mod payload;
 mod refusals;
 mod running;
 pub mod settings;
+mod shop_window;
 pub mod trace;
 
 pub use keeper::{Failure, Keeper};

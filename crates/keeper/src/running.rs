@@ -82,6 +82,8 @@ pub(crate) struct Running {
     snapshot_bytes: u64,
     /// Overdue things are not looked at before.
     sweep_at: Instant,
+    /// What others hold outside of the ledger is not looked at before.
+    outside_at: Instant,
     /// No snapshot is tried before.
     compact_at: Instant,
     /// The engine stopped, and why.
@@ -100,6 +102,10 @@ impl Running {
         metrics: Arc<Metrics>,
         outlets: Outlets,
     ) -> Running {
+        let mut desk = desk;
+        if ledger.shows() {
+            desk.show();
+        }
         let writer = settings.writer.unwrap_or_else(|| uuid::Uuid::now_v7().as_u128() as u64);
         Running {
             gauges: metrics.of_space(&space),
@@ -125,6 +131,7 @@ impl Running {
             compacting: None,
             snapshot_bytes: 0,
             sweep_at: Instant::now(),
+            outside_at: Instant::now(),
             compact_at: Instant::now(),
             failed: None,
             beat_failure: None,
@@ -171,7 +178,8 @@ impl Running {
         });
         let mourning = self.mourned.as_ref().map_or(far, |_| now + SWEEP_PAUSE);
         let beats = self.beats.next(self.desk.waiting().next().is_some()).unwrap_or(far);
-        expiry.min(beats).min(mourning)
+        let outside = if self.ledger.shows() && self.desk.state().has_external() { self.outside_at } else { far };
+        expiry.min(beats).min(mourning).min(outside)
     }
 
     async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone]) {
@@ -217,6 +225,7 @@ impl Running {
             // A look is no staler than its question, or it is none.
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
+        self.look_outside().await;
         self.mourn().await;
         self.publish();
     }

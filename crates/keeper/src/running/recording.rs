@@ -1,25 +1,33 @@
 //! Getting a batch into the ledger, whatever the ledger says: it moved, it is full, nobody knows, it is not what it was.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use lockkeeper_core::command::Command;
+use lockkeeper_core::command::{Command, External};
+use lockkeeper_core::key::Key;
 use lockkeeper_core::planted::{self, Bug};
-use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError, PAYLOAD_BYTES_MAX};
+use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError, Outside, PAYLOAD_BYTES_MAX};
 use tokio::time::Instant;
 
 use super::Running;
 use crate::desk::{Asked, Folded, Rewritten};
 use crate::keeper::Failure;
+use crate::shop_window;
 
 /// How often a batch of unknown outcome is tried again while the ledger can be read and does not have it.
 const DOUBTS_MAX: usize = 5;
+/// How often a batch is tried although others took something of it outside of the ledger: after the first time, the rules
+/// know of them.
+const TAKEN_MAX: u32 = 8;
+/// How often it is looked whether others still have what they took.
+pub(super) const OUTSIDE_LOOK: Duration = Duration::from_millis(100);
 /// Locks that went with a lost past and are written down in one batch.
 const MOURNED_AT_ONCE: usize = 1000;
 
 impl Running {
     /// Decides a batch and has it recorded.
     pub(super) async fn decide(&mut self, mut asked: Vec<Asked>) -> Decided {
-        let mut tries = 0u32;
+        let (mut tries, mut taken) = (0u32, 0);
         // Earlier tries that may yet be recorded: as long as there are any, nobody is told that nothing was changed.
         let mut doubtful: Vec<BatchId> = Vec::new();
         loop {
@@ -55,7 +63,8 @@ impl Running {
                 continue;
             };
             if batch.payload.len() > PAYLOAD_BYTES_MAX && doubtful.is_empty() && self.desk.asked() > 1 {
-                return self.decide_in_halves().await;
+                let asked = self.desk.give_up();
+                return self.decide_in_halves(asked).await;
             }
             let started = Instant::now();
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
@@ -71,6 +80,18 @@ impl Running {
                     if let Some(decided) = self.settled_by(delta, &doubtful, &asked) {
                         return decided;
                     }
+                }
+                Append::Taken(outside) => {
+                    asked = self.desk.give_up();
+                    taken += 1;
+                    if taken == TAKEN_MAX {
+                        if asked.len() > 1 && doubtful.is_empty() {
+                            return self.decide_in_halves(asked).await;
+                        }
+                        return self.give_up(&asked, &doubtful, taken_outside(&outside));
+                    }
+                    let seen = outside.iter().filter_map(shop_window::external).collect();
+                    Box::pin(self.see(seen)).await;
                 }
                 Append::Full => {
                     asked = self.desk.give_up();
@@ -111,9 +132,9 @@ impl Running {
         }
     }
 
-    /// No engine takes so much in one batch: what was asked is recorded one half after the other.
-    async fn decide_in_halves(&mut self) -> Decided {
-        let mut first = self.desk.give_up();
+    /// What can't be recorded in one batch is recorded one half after the other.
+    async fn decide_in_halves(&mut self, asked: Vec<Asked>) -> Decided {
+        let mut first = asked;
         let second = first.split_off(first.len() / 2);
         let decided = Box::pin(self.decide(first)).await;
         match Box::pin(self.decide(second)).await {
@@ -155,6 +176,33 @@ impl Running {
         folded.found.iter().any(|id| doubtful.contains(id)).then_some(Decided::Confirmed)
     }
 
+    /// Writes down what others take, or no longer take, outside of the ledger.
+    async fn see(&mut self, seen: Vec<External>) {
+        if !seen.is_empty() {
+            self.decide(vec![Asked { ticket: None, command: Command::SeeExternal { seen } }]).await;
+        }
+    }
+
+    /// Looks whether others still have what they took outside of the ledger: nobody tells when they give it back.
+    pub(super) async fn look_outside(&mut self) {
+        if !self.ledger.shows() || Instant::now() < self.outside_at || self.failed.is_some() {
+            return;
+        }
+        let keys = self.desk.state().external();
+        if keys.is_empty() {
+            return;
+        }
+        self.outside_at = Instant::now() + OUTSIDE_LOOK;
+        match self.ledger.look_outside(keys.iter().map(shop_window::name).collect()).await {
+            Ok(outside) => {
+                let taken: Vec<External> = outside.iter().filter_map(shop_window::external).collect();
+                let left = |key: &Key| taken.iter().find(|seen| seen.key == *key).and_then(|seen| seen.left);
+                self.see(keys.iter().map(|key| External { key: key.clone(), left: left(key) }).collect()).await;
+            }
+            Err(error) => tracing::debug!(space = %self.space, %error, "what others hold can't be looked at"),
+        }
+    }
+
     /// Writes down what went with a lost past, so that its holders are told.
     pub(super) async fn mourn(&mut self) {
         let Some(lost) = self.mourned.take() else { return };
@@ -187,6 +235,7 @@ impl Running {
             | Command::EndFeature { .. }
             | Command::ReleasePorts { .. }
             | Command::Mourn { .. }
+            | Command::SeeExternal { .. }
             | Command::Sweep => true,
             Command::Acquire(_)
             | Command::Renew { .. }
@@ -261,6 +310,11 @@ impl Decided {
     pub(super) fn is_confirmed(self) -> bool {
         self != Decided::Failed
     }
+}
+
+fn taken_outside(outside: &[Outside]) -> Failure {
+    let names: Vec<&str> = outside.iter().map(|outside| outside.name.as_str()).collect();
+    Failure::Unavailable(format!("a client outside of Lockkeeper holds {}", names.join(", ")))
 }
 
 fn unseen() -> Failure {

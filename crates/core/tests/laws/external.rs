@@ -1,0 +1,57 @@
+//! Files that others take without asking here.
+
+use lockkeeper_core::command::{Command, External};
+use lockkeeper_core::key::Key;
+use lockkeeper_core::outcome::Outcome;
+use lockkeeper_core::time::Millis;
+
+use crate::house::{House, busy};
+
+fn see(house: &mut House, key: &str, left: Option<u64>) {
+    let seen = vec![External { key: Key::parse(key).unwrap(), left: left.map(Millis) }];
+    assert!(matches!(house.outcome(Command::SeeExternal { seen }), Outcome::Nothing));
+}
+
+#[test]
+fn what_somebody_outside_has_is_a_lock_on_the_whole_file() {
+    let mut house = House::new();
+    see(&mut house, "src/a.rs", Some(5000));
+    let refused = busy(house.acquire("b", &["src/a.rs#7-9"]));
+    assert_eq!(refused.conflicts[0].with.agent().to_string(), "external");
+    house.queue("c", &["src/a.rs"], 5);
+    house.granted("b", "src/b.rs");
+    see(&mut house, "src/a.rs", None);
+    assert_eq!(house.holders("src/a.rs"), ["c"], "whoever waits gets it when it goes");
+}
+
+#[test]
+fn what_somebody_outside_has_ends_by_itself_and_is_followed_when_it_is_renewed() {
+    let mut house = House::new();
+    see(&mut house, "a", Some(5000));
+    house.queue("b", &["a"], 5);
+    house.wait(4000);
+    let written = house.ledger.len();
+    see(&mut house, "a", Some(1200));
+    assert_eq!(house.ledger.len(), written, "the same end, roughly, is not written down again");
+    see(&mut house, "a", Some(5000));
+    house.beat("b");
+    house.wait(4000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("a"), ["~external"]);
+    house.beat("b");
+    house.wait(1001);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("a"), ["b"]);
+}
+
+#[test]
+fn what_is_held_here_is_not_taken_by_whoever_is_seen_outside() {
+    let mut house = House::new();
+    house.granted("a", "x#1-5");
+    house.granted("b", "src/**");
+    see(&mut house, "x", Some(5000));
+    see(&mut house, "src/deep.rs", Some(5000));
+    assert_eq!(house.holders("x"), ["a"]);
+    assert_eq!(house.holders("src/deep.rs"), ["b"]);
+    assert!(!house.state.has_external());
+}

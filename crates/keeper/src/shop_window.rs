@@ -1,0 +1,63 @@
+//! Files that are held, shown to clients that know nothing of ledgers; and what such clients hold.
+//!
+//! A file is shown under the name by which existing services take it, with the latest end of its locks. Trees and
+//! logical keys are not shown: no such client asks for one.
+
+use std::collections::{BTreeSet, HashSet};
+
+use lockkeeper_core::command::External;
+use lockkeeper_core::event::Event;
+use lockkeeper_core::key::{Cover, Key, KeyKind};
+use lockkeeper_core::lock::LockId;
+use lockkeeper_core::session::SessionId;
+use lockkeeper_core::state::State;
+use lockkeeper_core::time::{Millis, Time};
+use lockkeeper_engine::{Outside, Shown};
+
+const PREFIX: &str = "lock:file:";
+/// How long a file counts as taken that was taken for ever: it is looked at again long before.
+const FOR_EVER: Millis = Millis::from_secs(60);
+
+pub(crate) fn name(key: &Key) -> String {
+    format!("{PREFIX}{key}")
+}
+
+/// What was seen of someone's name, in the words of the rules.
+pub(crate) fn external(outside: &Outside) -> Option<External> {
+    let key = Key::parse(outside.name.strip_prefix(PREFIX)?).ok()?;
+    Some(External { key, left: Some(outside.left.unwrap_or(FOR_EVER)) })
+}
+
+/// What changes in the window by these events, which are applied to the state already. `noted`: how long the history was
+/// before.
+pub(crate) fn changes(state: &State, noted: u64, events: &[Event], now: Time) -> Vec<Shown> {
+    let mut keys: BTreeSet<&Key> = BTreeSet::new();
+    keys.extend(state.history().after(noted).into_iter().flatten().map(|entry| &entry.target.key));
+    let mut renewed: Vec<LockId> = Vec::new();
+    let mut new: HashSet<LockId> = HashSet::new();
+    for event in events {
+        match event {
+            Event::Granted(grant) => {
+                renewed.extend(&grant.refreshed);
+                new.extend(grant.new.iter().map(|new| new.id));
+            }
+            Event::Renewed { locks, .. } => renewed.extend(locks),
+            Event::Beaten { sessions, .. } => {
+                renewed.extend(sessions.iter().flat_map(|session| state.locks_of(session)));
+            }
+            // The history has them, with their keys.
+            _ => {}
+        }
+    }
+    keys.extend(renewed.into_iter().filter_map(|id| state.lock(id)).map(|lock| &lock.target.key));
+    let external = SessionId::external();
+    let file = |key: &&Key| key.kind() == KeyKind::Path && key.cover() == Cover::One;
+    let others = |key: &&Key| state.own_on_key(&external, key).next().is_none();
+    keys.into_iter()
+        .filter(|key| file(key) && others(key))
+        .map(|key| {
+            let (until, only_new) = state.shown(key, |lock| new.contains(&lock.id));
+            Shown { name: name(key), left: until.map(|until| until.since(now)), fresh: until.is_some() && only_new }
+        })
+        .collect()
+}

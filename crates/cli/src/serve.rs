@@ -12,6 +12,7 @@ use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Durability, Engine, EngineError};
 use lockkeeper_keeper::audit::Audit;
 use lockkeeper_keeper::metrics::Metrics;
+use lockkeeper_keeper::settings::Settings;
 use lockkeeper_server::serve::{self, Doors};
 use lockkeeper_server::service::{About, Service};
 use lockkeeper_wire::answer::{Done, ServiceStatus};
@@ -90,7 +91,9 @@ impl Serve {
         if let Err(error @ EngineError::Invalid(_)) = lockkeeper_engine::check_url(&url) {
             return Err(Failure::usage(error.to_string()));
         }
-        let settings = config.settings()?;
+        let server =
+            Some(format!("{} (pid {})", rustix::system::uname().nodename().to_string_lossy(), std::process::id()));
+        let settings = Settings { server, ..config.settings()? };
         let credentials = config.credentials()?;
         let policy = config.policy()?;
         let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;

@@ -7,7 +7,7 @@ use lockkeeper_wire::request::StatusRequest;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {}
@@ -39,6 +39,9 @@ impl Status {
                 limit => format!("{limit} in {}", output::millis(settings.rate_limit_window_ms)),
             }
         );
+        for other in &status.differs {
+            note!("Warning: {} serves this space with other settings: {}", other.server, other.settings);
+        }
         Ok(())
     }
 }

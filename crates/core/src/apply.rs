@@ -90,6 +90,7 @@ impl State {
                 let ports = Ports { session: session.clone(), agent, base, allocated, expires, ttl };
                 self.put_ports(&session, Some(Arc::new(ports)));
             }
+            Event::ServerSeen { server, settings } => self.see_server(stamp.time, server, settings),
             Event::PortsFreed { sessions } => {
                 for session in sessions {
                     self.put_ports(session, None);

@@ -140,6 +140,11 @@ pub enum Command {
     SeeExternal {
         seen: Vec<External>,
     },
+    /// A server says what it is set to.
+    Announce {
+        server: String,
+        settings: String,
+    },
     /// Nobody asks; time has passed.
     Sweep,
 }

@@ -75,6 +75,11 @@ impl State {
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
             Command::SeeExternal { seen } => Ok(deciding.see_external(seen)),
+            Command::Announce { server, settings } => {
+                let (server, settings) = (server.clone(), settings.clone());
+                deciding.record(Event::ServerSeen { server, settings });
+                Ok(Outcome::Nothing)
+            }
             Command::Sweep => Ok(Outcome::Nothing),
         };
         decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))

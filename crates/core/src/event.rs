@@ -98,6 +98,11 @@ pub enum Event {
     PortsFreed {
         sessions: Vec<SessionId>,
     },
+    /// A server says what it is set to.
+    ServerSeen {
+        server: String,
+        settings: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use crate::lock::{FeatureId, Lock, LockId, WaiterId};
 use crate::outcome::Room;
 use crate::planted::{self, Bug};
 use crate::ports::Ports;
+use crate::servers::Server;
 use crate::session::SessionId;
 use crate::state::{Counters, Loss, Remembered, Session, SessionEntry, State};
 use crate::time::Time;
@@ -27,6 +28,7 @@ pub(crate) enum Undo {
     Request(u64, Option<Arc<Remembered>>),
     Feature(FeatureId, Option<Arc<Feature>>),
     Ports(SessionId, Option<Arc<Ports>>),
+    Server(String, Option<Server>),
 }
 
 /// The changes of a working state, while there is one.
@@ -78,6 +80,7 @@ impl State {
                 Undo::Request(number, old) => self.put_request(number, old),
                 Undo::Feature(id, old) => self.put_feature(&id, old),
                 Undo::Ports(session, old) => self.put_ports(&session, old),
+                Undo::Server(name, old) => self.put_server(&name, old),
             }
         }
         self.counters = working.counters;

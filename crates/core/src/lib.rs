@@ -19,6 +19,7 @@ pub mod outcome;
 pub mod planted;
 pub mod policy;
 pub mod ports;
+pub mod servers;
 pub mod session;
 pub mod snapshot;
 pub mod space;

@@ -15,6 +15,8 @@ pub const LOCKS_PER_SESSION_MAX: usize = 100_000;
 pub const SESSIONS_MAX: usize = 100_000;
 pub const WAITERS_MAX: usize = 10_000;
 pub const WAITERS_PER_SESSION_MAX: usize = 64;
+/// Servers of one ledger that are remembered.
+pub const SERVERS_MAX: usize = 256;
 pub const ROOMS_MAX: usize = 10_000;
 
 pub const TTL_MIN: Millis = Millis::from_secs(1);

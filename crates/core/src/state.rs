@@ -20,6 +20,7 @@ use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
 use crate::ports::{PortRules, Ports};
+use crate::servers::Server;
 use crate::session::{AgentName, Intention, RequestId, SessionId};
 use crate::span::Span;
 use crate::time::{Millis, Stamp, Time};
@@ -68,6 +69,7 @@ pub struct State {
     pub(crate) features: BTreeMap<FeatureId, Arc<Feature>>,
     pub(crate) ports: BTreeMap<SessionId, Arc<Ports>>,
     pub(crate) port_ends: BTreeSet<(Time, SessionId)>,
+    pub(crate) servers: BTreeMap<String, Server>,
     pub(crate) history: History,
     pub(crate) journal: Journal,
 }
@@ -168,6 +170,7 @@ impl State {
             features: BTreeMap::new(),
             ports: BTreeMap::new(),
             port_ends: BTreeSet::new(),
+            servers: BTreeMap::new(),
             history: History::default(),
             journal: Journal::default(),
         }

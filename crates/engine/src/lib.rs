@@ -16,8 +16,8 @@ mod url;
 pub use durability::Durability;
 pub use embedded::Embedded;
 pub use ledger::{
-    Append, Appended, Base, Batch, BatchId, Confirm, Delta, Durable, Engine, EngineError, Ledger, Outside, Record, Shown,
-    Strength,
+    Append, Appended, Base, Batch, BatchId, Confirm, Delta, Durable, Engine, EngineError, Ledger, Outside, Record,
+    Shown, Strength,
 };
 pub use memory::Memory;
 pub use position::Position;

@@ -131,7 +131,13 @@ async fn whatever_sectors_a_power_loss_takes_the_durable_records_stay() {
     let mut last_offset = offset(6);
     for number in 6..60_u8 {
         let payload = vec![number; usize::from(number) * 13];
-        let batch = Batch { id: BatchId(number.into()), payload: payload.clone(), frees: true, awaited: false, shown: Vec::new() };
+        let batch = Batch {
+            id: BatchId(number.into()),
+            payload: payload.clone(),
+            frees: true,
+            awaited: false,
+            shown: Vec::new(),
+        };
         let Append::Appended(done) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch.clone()).await else {
             panic!("not appended");
         };

@@ -400,7 +400,8 @@ impl Desk {
             | Event::FeatureRegistered(_)
             | Event::FeatureEnded { .. }
             | Event::PortsAllocated { .. }
-            | Event::PortsFreed { .. } => Vec::new(),
+            | Event::PortsFreed { .. }
+            | Event::ServerSeen { .. } => Vec::new(),
         }
     }
 
@@ -518,7 +519,8 @@ fn frees(event: &Event) -> bool {
         | Event::SessionOpened { .. }
         | Event::RoomOpened { .. }
         | Event::FeatureRegistered(_)
-        | Event::PortsAllocated { .. } => false,
+        | Event::PortsAllocated { .. }
+        | Event::ServerSeen { .. } => false,
     }
 }
 
@@ -544,6 +546,7 @@ fn is_awaited(event: &Event) -> bool {
         | Event::Vanished { .. }
         | Event::GivenBack { .. }
         | Event::FeatureEnded { .. }
-        | Event::PortsFreed { .. } => false,
+        | Event::PortsFreed { .. }
+        | Event::ServerSeen { .. } => false,
     }
 }

@@ -164,6 +164,7 @@ mod tests {
                 ttl: Millis(15),
             },
             Event::PortsFreed { sessions: vec![SessionId::parse("s").unwrap()] },
+            Event::ServerSeen { server: "host 7".to_owned(), settings: "ttl 30 s".to_owned() },
         ]
     }
 

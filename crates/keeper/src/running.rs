@@ -37,6 +37,8 @@ const COMPACT_BYTES_MIN: u64 = 32 << 20;
 const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 /// How long a sweep that failed is not tried again.
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
+/// How often others are told what this server is set to.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(60);
 /// How long nobody looks at what becomes due.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Grants that nobody heard of and that are kept until it is told who left.
@@ -84,6 +86,8 @@ pub(crate) struct Running {
     sweep_at: Instant,
     /// What others hold outside of the ledger is not looked at before.
     outside_at: Instant,
+    /// Others are not told before what this server is set to.
+    announce_at: Instant,
     /// No snapshot is tried before.
     compact_at: Instant,
     /// The engine stopped, and why.
@@ -132,6 +136,7 @@ impl Running {
             snapshot_bytes: 0,
             sweep_at: Instant::now(),
             outside_at: Instant::now(),
+            announce_at: Instant::now(),
             compact_at: Instant::now(),
             failed: None,
             beat_failure: None,
@@ -208,6 +213,7 @@ impl Running {
         if sweeps {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
+        self.announce(&mut asked);
         let mut confirmed = reads.is_empty();
         if !asked.is_empty() {
             confirmed = self.decide(asked).await.is_confirmed();
@@ -252,6 +258,17 @@ impl Running {
             }
         }
         asked
+    }
+
+    /// Tells others who serve the same ledger what this server is set to; only along with something else, so that whoever
+    /// just looks writes nothing.
+    fn announce(&mut self, asked: &mut Vec<Asked>) {
+        let Some(server) = self.settings.server.clone() else { return };
+        if asked.is_empty() || !self.ledger.has_other_writers() || Instant::now() < self.announce_at {
+            return;
+        }
+        self.announce_at = Instant::now() + ANNOUNCE_EVERY;
+        asked.push(Asked { ticket: None, command: Command::Announce { server, settings: self.settings.in_words() } });
     }
 
     fn add_beats(&mut self, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {

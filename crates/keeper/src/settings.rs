@@ -11,6 +11,8 @@ pub struct Settings {
     pub default_ttl: Millis,
     /// How often clients should beat; they take a third of the TTL if that is shorter.
     pub heartbeat_interval: Millis,
+    /// By which others who serve the same ledger know this server; `None`: they are not told.
+    pub server: Option<String>,
     /// Names this writer among those of one ledger; `None`: drawn at random.
     pub writer: Option<u64>,
     /// Long work is done on another thread; a simulation has only one.
@@ -24,8 +26,23 @@ impl Default for Settings {
             rules: Rules::default(),
             default_ttl: TTL_DEFAULT,
             heartbeat_interval,
+            server: None,
             writer: None,
             has_threads: true,
         }
+    }
+}
+
+impl Settings {
+    /// What decides about locks, in words: those who serve one ledger should agree on it.
+    pub fn in_words(&self) -> String {
+        let Settings { rules, default_ttl, heartbeat_interval, server: _, writer: _, has_threads: _ } = self;
+        let Rules { quota_limit, quota_window, history_kept, ports } = rules;
+        let ports =
+            format!("{} for {} sessions, {} apart, for {}", ports.base, ports.sessions, ports.stride, ports.ttl);
+        format!(
+            "ttl {default_ttl}, heartbeat {heartbeat_interval}, quota {quota_limit} in {quota_window}, \
+             history {history_kept}, ports from {ports}"
+        )
     }
 }

@@ -345,6 +345,16 @@ pub struct ServiceStatus {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub listen: Option<String>,
     pub settings: SettingsView,
+    /// Servers of the same ledger that are set otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub differs: Vec<ServerView>,
+}
+
+/// A server, as it speaks of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerView {
+    pub server: String,
+    pub settings: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

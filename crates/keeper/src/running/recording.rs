@@ -244,6 +244,7 @@ impl Running {
             | Command::OpenRoom { .. }
             | Command::RegisterFeature { .. }
             | Command::AllocatePorts { .. }
+            | Command::Announce { .. }
             | Command::Beat { .. } => false,
         };
         let goes_on = |asked: &Asked| only_frees(&asked.command) && !planted::is(Bug::FullRefusesReleases);

@@ -1,7 +1,8 @@
 //! The service about itself: its state, and what it was asked.
 
+use lockkeeper_core::servers::Server;
 use lockkeeper_keeper::settings::Settings;
-use lockkeeper_wire::answer::{AuditList, ServiceStatus, SettingsView};
+use lockkeeper_wire::answer::{AuditList, ServerView, ServiceStatus, SettingsView};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{AuditRequest, StatusRequest};
 use lockkeeper_wire::word::Word;
@@ -35,9 +36,19 @@ impl Service {
     pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Status, caller, &body, None)?;
-        let (locks, waiting, sessions) =
-            keeper.read(|state, _| (state.lock_count(), state.waiter_count(), state.session_count())).await?;
-        let Settings { rules, default_ttl, heartbeat_interval, writer: _, has_threads: _ } = &self.settings;
+        let own = self.settings.in_words();
+        let (locks, waiting, sessions, differs) = keeper
+            .read(move |state, now| {
+                let others = state.servers(now.time).filter(|(_, server)| server.settings != own);
+                let view = |(name, server): (&str, &Server)| ServerView {
+                    server: name.to_owned(),
+                    settings: server.settings.clone(),
+                };
+                let differs = others.map(view).collect();
+                (state.lock_count(), state.waiter_count(), state.session_count(), differs)
+            })
+            .await?;
+        let Settings { rules, default_ttl, heartbeat_interval, .. } = &self.settings;
         json(&ServiceStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -60,6 +71,7 @@ impl Service {
                 rate_limit_window_ms: rules.quota_window.0,
                 history_ttl_sec: rules.history_kept.0 / 1000,
             },
+            differs,
         })
     }
 }

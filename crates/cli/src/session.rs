@@ -1,10 +1,15 @@
 //! `lockkeeper session ...`
 
-use clap::Subcommand;
-use lockkeeper_wire::answer::{SessionClosed, SessionList, SessionOpened};
-use lockkeeper_wire::operation::Operation;
-use lockkeeper_wire::request::{SessionRequest, StatusRequest};
+use std::time::Duration;
 
+use clap::{Args, Subcommand};
+use lockkeeper_core::time::Millis;
+use lockkeeper_wire::answer::{SessionClosed, SessionList, SessionOpened};
+use lockkeeper_wire::number::Whole;
+use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::request::{RestoreRequest, SessionRequest, StatusRequest};
+
+use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::lock;
@@ -13,31 +18,47 @@ use crate::output::{self, say};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Session {
     /// Open a session, and get back what it lost while it was away.
-    Open,
+    Open(Back),
     /// Show sessions, what they hold and what they lost.
     List,
     /// Acquire again what the session lost, as far as it is free.
-    Restore,
+    Restore(Back),
     /// Release all that the session holds, and forget it.
     Close,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Back {
+    /// Stand in the queue for so long, for each lock that another holds now.
+    #[arg(long, value_name = "TIME")]
+    wait: Option<String>,
 }
 
 impl Session {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
-            Session::Open => opened(context, Operation::OpenSession),
-            Session::Restore => opened(context, Operation::RestoreSession),
+            Session::Open(back) => back.run(context, Operation::OpenSession),
+            Session::Restore(back) => back.run(context, Operation::RestoreSession),
             Session::Close => close(context),
             Session::List => list(context),
         }
     }
 }
 
-fn opened(context: &Context, operation: Operation) -> Result<(), Failure> {
-    let answer: SessionOpened = context.ask(operation, SessionRequest::default())?;
+impl Back {
+    fn run(self, context: &Context, operation: Operation) -> Result<(), Failure> {
+        let wait = self.wait.as_deref().map_or(Ok(Millis(0)), config::length);
+        let wait = wait.map_err(|error| Failure::usage(error.to_string()))?;
+        let request = RestoreRequest { wait_ms: Some(Whole::from(wait.0)), ..RestoreRequest::default() };
+        opened(context, &context.ask_within(operation, request, Duration::from_millis(wait.0))?);
+        Ok(())
+    }
+}
+
+fn opened(context: &Context, answer: &SessionOpened) {
     if context.global.json {
-        output::json(&answer);
-        return Ok(());
+        output::json(answer);
+        return;
     }
     say!("Session {} of {} is open", answer.session_id, answer.owner);
     answer.refreshed.iter().for_each(|kept| say!("  still holds {}", lock::described(kept)));
@@ -49,7 +70,6 @@ fn opened(context: &Context, operation: Operation) -> Result<(), Failure> {
         let target = output::target(&skipped.file_path, skipped.start_line, skipped.end_line);
         say!("  did not get back {target}: {}", skipped.message);
     }
-    Ok(())
 }
 
 fn close(context: &Context) -> Result<(), Failure> {

@@ -260,13 +260,12 @@ impl Service {
             Operation::KeyStatus => self.key_status(parse(input)?, caller, noted).await,
             Operation::History => self.history(parse(input)?, caller, noted).await,
             Operation::OpenSession => {
-                self.session(operation, parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
+                self.open_session(operation, parse(input)?, caller, noted, |actor| Command::OpenSession { actor }).await
             }
-            Operation::CloseSession => {
-                self.session(operation, parse(input)?, caller, noted, |actor| Command::CloseSession { actor }).await
-            }
+            Operation::CloseSession => self.close_session(parse(input)?, caller, noted).await,
             Operation::RestoreSession => {
-                self.session(operation, parse(input)?, caller, noted, |actor| Command::RestoreSession { actor }).await
+                let restore = |actor| Command::RestoreSession { actor };
+                self.open_session(operation, parse(input)?, caller, noted, restore).await
             }
             Operation::Sessions => self.sessions(parse(input)?, caller, noted).await,
             Operation::OpenRoom => self.open_room(parse(input)?, caller, noted).await,

@@ -190,6 +190,12 @@ requests! {
     /// Names a session.
     SessionRequest {}
 
+    /// Names a session that comes back.
+    RestoreRequest {
+        /// How long to stand in the queue for each lock that it lost and another holds now.
+        wait_ms: Whole,
+    }
+
     /// Binds locks to a connection: they are released when it ends.
     AttachRequest {
         /// Locks that the session holds already. What is acquired on the same socket later is bound by itself.

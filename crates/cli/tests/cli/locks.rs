@@ -335,3 +335,23 @@ fn what_a_person_changes_is_seen_and_agents_keep_out_of_it_for_a_moment() {
     }
     assert_eq!(marked.into_iter().collect::<Vec<_>>(), ["new/deep/er.rs", "src/first.rs"]);
 }
+
+#[test]
+fn a_session_that_comes_back_waits_for_what_others_have_taken_meanwhile() {
+    let house = House::new();
+    assert_eq!(house.say("a", &["lock", "acquire", "x.rs", "y.rs", "-m", "mine", "--ttl", "1s"]).code, 0);
+    wait_for("the end of the lease", || house.held().is_empty().then_some(()));
+    assert_eq!(house.say("b", &["lock", "acquire", "x.rs"]).code, 0);
+    let said = house.say("a", &["session", "restore"]);
+    assert!(said.out.contains("got back y.rs") && said.out.contains("did not get back x.rs"), "{said:?}");
+    let waiting = house.start("a", &["session", "restore", "--wait", "1m"]);
+    house.wait_for_waiters(1);
+    assert_eq!(house.say("b", &["lock", "release", "x.rs"]).code, 0);
+    let said = finish(waiting);
+    assert!(said.code == 0 && said.out.contains("got back x.rs"), "{said:?}");
+    assert_eq!(house.say("b", &["lock", "acquire", "z.rs", "--ttl", "1s"]).code, 0);
+    wait_for("the end of the lease", || (!house.held().iter().any(|held| held.contains("z.rs"))).then_some(()));
+    assert_eq!(house.say("a", &["lock", "acquire", "z.rs"]).code, 0);
+    let said = house.say("b", &["session", "restore", "--wait", "100ms"]);
+    assert!(said.code == 0 && said.out.contains("did not get back z.rs"), "{said:?}");
+}

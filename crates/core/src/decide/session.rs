@@ -53,7 +53,7 @@ impl Deciding<'_> {
             .collect();
         let (mut restored, mut skipped) = (Vec::new(), Vec::new());
         for (target, loss) in wanted {
-            let acquire = restoring(actor, &target, &loss);
+            let acquire = loss.again(actor, &target, Millis(0));
             match self.acquire(&acquire) {
                 Ok(Outcome::Granted { locks, fresh: _ }) => restored.extend(locks),
                 Err(refusal) if matches!(*refusal, Refusal::Paused { .. }) => {
@@ -133,15 +133,18 @@ impl Deciding<'_> {
     }
 }
 
-fn restoring(actor: &Actor, target: &Target, loss: &Loss) -> Acquire {
-    Acquire {
-        actor: actor.clone(),
-        wants: vec![Want { target: target.clone(), mode: loss.mode }],
-        intention: loss.intention.clone(),
-        ttl: loss.ttl,
-        wait: Millis(0),
-        priority: PRIORITY_DEFAULT,
-        feature: loss.feature.clone(),
-        request: None,
+impl Loss {
+    /// Asks for what was lost, as it was held.
+    pub fn again(&self, actor: &Actor, target: &Target, wait: Millis) -> Acquire {
+        Acquire {
+            actor: actor.clone(),
+            wants: vec![Want { target: target.clone(), mode: self.mode }],
+            intention: self.intention.clone(),
+            ttl: self.ttl,
+            wait,
+            priority: PRIORITY_DEFAULT,
+            feature: self.feature.clone(),
+            request: None,
+        }
     }
 }

@@ -1,69 +1,108 @@
 //! Sessions and rooms.
 
-use lockkeeper_core::command::{Actor, Command};
-use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::Answer;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use lockkeeper_core::command::{Acquire, Actor, Command};
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::lock::Lock;
+use lockkeeper_core::outcome::{Answer, Skipped};
+use lockkeeper_core::state::Loss;
+use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
 use lockkeeper_wire::operation::Operation;
-use lockkeeper_wire::request::{RoomRequest, SessionRequest, StatusRequest};
+use lockkeeper_wire::request::{RestoreRequest, RoomRequest, SessionRequest, StatusRequest};
 
 use super::policy::give_back;
 use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
+use crate::refusal::No;
 use crate::view::{self, Viewer};
 use crate::{door, refusal};
 
 impl Service {
-    pub(super) async fn session(
+    pub(super) async fn open_session(
         &self,
         operation: Operation,
-        body: SessionRequest,
+        body: RestoreRequest,
         caller: &Caller,
         noted: &mut Noted,
         command: impl FnOnce(Actor) -> Command,
     ) -> Body {
-        let keeper = self.keeper_noted(&body, noted).await?;
-        let actor = door::actor(&body, caller)?;
-        noted.actor(&actor);
-        self.permit(operation, caller, Some(&actor.agent), None)?;
-        let owner = actor.agent.to_string();
+        let (keeper, actor) = self.asked(operation, &body, caller, noted, None).await?;
+        let wait = door::wait(body.wait_ms)?;
         let answer = keeper.ask(command(actor.clone())).await?;
         let viewer = Viewer { now: keeper.now() };
-        match answer {
-            Answer::Opened { session, restored, refreshed, skipped } => {
-                // What the policy has come to deny since is given back at once.
-                let mut denied = Vec::new();
-                for lock in &restored {
-                    let key = Some(&lock.target.key);
-                    if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), key) {
-                        give_back(&keeper, &actor, std::slice::from_ref(lock)).await?;
-                        denied.push((lock.clone(), no));
-                    }
+        let Answer::Opened { session, restored, refreshed, skipped } = answer else {
+            return Err(unexpected(answer, viewer));
+        };
+        let view = |target: &Target, message: String| {
+            let (start_line, end_line) = view::lines(target.span);
+            SkippedView { file_path: target.key.to_string(), start_line, end_line, message }
+        };
+        let (mut back, mut left) = (Vec::new(), Vec::new());
+        // What the policy has come to deny since is given back at once.
+        for lock in restored {
+            match self.permit(Operation::Acquire, caller, Some(&actor.agent), Some(&lock.target.key)) {
+                Ok(()) => back.push(lock),
+                Err(no) => {
+                    give_back(&keeper, &actor, std::slice::from_ref(&lock)).await?;
+                    left.push(view(&lock.target, no.body.message.clone()));
                 }
-                let restored: Vec<_> =
-                    restored.into_iter().filter(|lock| denied.iter().all(|(other, _)| other.id != lock.id)).collect();
-                let denied = denied.iter().map(|(lock, no)| {
-                    let (start_line, end_line) = view::lines(lock.target.span);
-                    let (file_path, message) = (lock.target.key.to_string(), no.body.message.clone());
-                    SkippedView { file_path, start_line, end_line, message }
-                });
-                let skipped = skipped.iter().map(|skipped| {
-                    let (start_line, end_line) = view::lines(skipped.target.span);
-                    let message = skipped.conflicts.first().map_or_else(
-                        || "It can't be had now.".to_owned(),
-                        |conflict| refusal::conflict_sentence(conflict, viewer),
-                    );
-                    SkippedView { file_path: skipped.target.key.to_string(), start_line, end_line, message }
-                });
-                json(&SessionOpened {
-                    success: true,
-                    session_id: session.to_string(),
-                    owner,
-                    restored: viewer.locks(&restored),
-                    refreshed: viewer.locks(&refreshed),
-                    skipped: skipped.chain(denied).collect(),
-                    heartbeat_interval_ms: self.settings.heartbeat_interval.0,
-                })
             }
+        }
+        let again = if wait.0 > 0 { lost_of(&keeper, &actor).await? } else { Vec::new() };
+        let waited = skipped.iter().map(|skipped| {
+            let lost = again.iter().find(|(target, _)| *target == skipped.target);
+            let again = lost.map(|(target, loss)| loss.again(&actor, target, wait));
+            self.wait_for_lost(&keeper, caller, skipped, again)
+        });
+        // Side by side, each with its own time.
+        for (skipped, waited) in skipped.iter().zip(join_all(waited).await) {
+            match waited {
+                Ok(locks) => back.extend(locks),
+                Err(message) => left.push(view(&skipped.target, message)),
+            }
+        }
+        let viewer = Viewer { now: keeper.now() };
+        json(&SessionOpened {
+            success: true,
+            session_id: session.to_string(),
+            owner: actor.agent.to_string(),
+            restored: viewer.locks(&back),
+            refreshed: viewer.locks(&refreshed),
+            skipped: left,
+            heartbeat_interval_ms: self.settings.heartbeat_interval.0,
+        })
+    }
+
+    /// Stands in the queue for something that was lost; why it could not be had, if it could not.
+    async fn wait_for_lost(
+        &self,
+        keeper: &Keeper,
+        caller: &Caller,
+        skipped: &Skipped,
+        again: Option<Acquire>,
+    ) -> Result<Vec<Arc<Lock>>, String> {
+        let told = |no: No| no.body.message.clone();
+        let Some(again) = again else {
+            let viewer = Viewer { now: keeper.now() };
+            let conflict = skipped.conflicts.first().map(|conflict| refusal::conflict_sentence(conflict, viewer));
+            return Err(conflict.unwrap_or_else(|| "It can't be had now.".to_owned()));
+        };
+        let agent = again.actor.agent.clone();
+        self.permit(Operation::Acquire, caller, Some(&agent), Some(&skipped.target.key)).map_err(told)?;
+        match keeper.ask_bound(Command::Acquire(again)).await {
+            Ok(Answer::Granted { locks, fresh: _ }) => Ok(locks),
+            Ok(other) => Err(told(unexpected(other, Viewer { now: keeper.now() }))),
+            Err(failure) => Err(told(failure.into())),
+        }
+    }
+
+    pub(super) async fn close_session(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted) -> Body {
+        let (keeper, actor) = self.asked(Operation::CloseSession, &body, caller, noted, None).await?;
+        let answer = keeper.ask(Command::CloseSession { actor }).await?;
+        let viewer = Viewer { now: keeper.now() };
+        match answer {
             Answer::Closed { session, released } => json(&SessionClosed {
                 success: true,
                 session_id: session.to_string(),
@@ -141,4 +180,13 @@ impl Service {
         });
         json(&list.await?)
     }
+}
+
+/// What a session lost, as it held it.
+async fn lost_of(keeper: &Keeper, actor: &Actor) -> Result<Vec<(Target, Arc<Loss>)>, No> {
+    let session = actor.session.clone();
+    let lost = keeper.read(move |state, _| {
+        state.lost_of(&session).map(|(target, loss)| (target.clone(), loss.clone())).collect::<Vec<_>>()
+    });
+    Ok(lost.await?)
 }

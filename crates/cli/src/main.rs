@@ -11,6 +11,7 @@ mod failure;
 mod feature;
 mod lock;
 mod mcp;
+mod otlp;
 mod output;
 mod packages;
 mod place;

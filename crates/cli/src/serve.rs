@@ -13,6 +13,7 @@ use lockkeeper_engine::{Durability, Engine, EngineError};
 use lockkeeper_keeper::audit::Audit;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
+use lockkeeper_keeper::spans::Spans;
 use lockkeeper_server::serve::{self, Doors};
 use lockkeeper_server::service::{About, Service};
 use lockkeeper_wire::answer::{Done, ServiceStatus};
@@ -24,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::otlp::Collector;
 use crate::output::{note, say};
 use crate::start;
 
@@ -94,6 +96,7 @@ impl Serve {
         let server =
             Some(format!("{} (pid {})", rustix::system::uname().nodename().to_string_lossy(), std::process::id()));
         let settings = Settings { server, ..config.settings()? };
+        let collector = Collector::configured().map_err(|error| Failure::usage(error.to_string()))?;
         let credentials = config.credentials()?;
         let policy = config.policy()?;
         let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
@@ -117,22 +120,16 @@ impl Serve {
         let place = engine.place();
         let read_anew =
             Box::new(|| Config::load().and_then(|config| config.policy()).map_err(|error| format!("{error:#}")));
-        let service = Service::new(engine, space, settings, audit, metrics, about).with_policy(policy, read_anew);
+        let traced = collector.map(|collector| (collector, Spans::new(metrics.clone())));
+        let mut service = Service::new(engine, space, settings, audit, metrics, about).with_policy(policy, read_anew);
+        if let Some((collector, (spans, sent))) = traced {
+            service = service.with_spans(spans);
+            std::thread::Builder::new().name("spans".to_owned()).spawn(move || collector.run(&sent))?;
+        }
         let service = Arc::new(service);
         let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
         self.announce(&socket, address, &place, config)?;
-        let signalled = service.clone();
-        tokio::spawn(async move {
-            stop_signal().await;
-            signalled.stop();
-        });
-        let reloaded = service.clone();
-        tokio::spawn(async move {
-            let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-            while hangup.recv().await.is_some() {
-                reloaded.reload();
-            }
-        });
+        obey_signals(&service);
         serve::run(service.clone(), doors).await;
         // Only if it is still ours: whoever took over has one of its own.
         if std::os::unix::net::UnixStream::connect(&socket).is_err() {
@@ -214,6 +211,21 @@ fn log() {
     let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let writer = tracing_subscriber::fmt().with_ansi(colour).with_writer(std::io::stderr);
     let _ = writer.with_env_filter(filter).try_init();
+}
+
+/// Stops, or reads the policy anew, when a signal says so.
+fn obey_signals(service: &Arc<Service>) {
+    let (stopped, reloaded) = (service.clone(), service.clone());
+    tokio::spawn(async move {
+        stop_signal().await;
+        stopped.stop();
+    });
+    tokio::spawn(async move {
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+        while hangup.recv().await.is_some() {
+            reloaded.reload();
+        }
+    });
 }
 
 async fn stop_signal() {

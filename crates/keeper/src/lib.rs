@@ -13,6 +13,7 @@ mod refusals;
 mod running;
 pub mod settings;
 mod shop_window;
+pub mod spans;
 pub mod trace;
 
 pub use keeper::{Failure, Keeper};

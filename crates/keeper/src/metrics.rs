@@ -47,6 +47,7 @@ pub struct Metrics {
     waiters: Family<SpaceLabel, Gauge>,
     sessions: Family<SpaceLabel, Gauge>,
     audit_dropped: Counter,
+    spans_dropped: Counter,
 }
 
 /// From 100 µs to 10 s.
@@ -77,6 +78,7 @@ impl Metrics {
             waiters: Family::default(),
             sessions: Family::default(),
             audit_dropped: Counter::default(),
+            spans_dropped: Counter::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("requests", "Requests by operation and outcome", metrics.requests.clone());
@@ -94,6 +96,7 @@ impl Metrics {
         registry.register("waiters", "Acquisitions that wait", metrics.waiters.clone());
         registry.register("sessions", "Sessions that are known", metrics.sessions.clone());
         registry.register("audit_dropped", "Audit lines that could not be written", metrics.audit_dropped.clone());
+        registry.register("spans_dropped", "Spans that could not be handed on", metrics.spans_dropped.clone());
         metrics
     }
 
@@ -115,6 +118,10 @@ impl Metrics {
 
     pub(crate) fn audit_dropped(&self) {
         self.audit_dropped.inc();
+    }
+
+    pub(crate) fn span_dropped(&self) {
+        self.spans_dropped.inc();
     }
 
     pub(crate) fn appended(&self, commands: usize, took: Duration, tries: u32) {

@@ -11,7 +11,7 @@ mod sessions;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::Uri;
 use lockkeeper_core::command::{Actor, Command};
@@ -21,11 +21,13 @@ use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::policy::Right;
 use lockkeeper_core::session::{AgentName, SessionId};
 use lockkeeper_core::space::Space;
+use lockkeeper_core::time::Millis;
 use lockkeeper_engine::Engine;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::audit::{self, Audit, Harmless};
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
+use lockkeeper_keeper::spans::{self, Attribute, Span, Spans};
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::answer::{Done, PolicyReloaded};
 use lockkeeper_wire::operation::{Access, Operation};
@@ -118,6 +120,7 @@ pub struct Service {
     /// Whoever checks work packages has it.
     packages: Arc<Semaphore>,
     pub(crate) audit: Audit,
+    spans: Option<Spans>,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
     started: Instant,
@@ -137,6 +140,7 @@ struct Noted {
     session: Option<SessionId>,
     agent: Option<AgentName>,
     request: Option<String>,
+    ttl: Option<Millis>,
     granted: Option<Acquired>,
     released: Vec<LockId>,
 }
@@ -168,6 +172,7 @@ impl Service {
             policy: PolicyInForce::default(),
             packages: Arc::new(Semaphore::new(1)),
             audit,
+            spans: None,
             metrics,
             about,
             started: Instant::now(),
@@ -176,6 +181,12 @@ impl Service {
             asked_to_stop: AtomicBool::new(false),
             holders: Mutex::default(),
         }
+    }
+
+    /// Tells of each request there, too.
+    #[must_use]
+    pub fn with_spans(self, spans: Spans) -> Service {
+        Service { spans: Some(spans), ..self }
     }
 
     /// Asks it to stop. Nothing is released by that.
@@ -222,7 +233,11 @@ impl Service {
             Ok(_) => "ok",
             Err(no) => no.word.text(),
         };
-        self.metrics.request(name, outcome, started.elapsed());
+        let took = started.elapsed();
+        self.metrics.request(name, outcome, took);
+        if let Some(spans) = self.spans.as_ref().filter(|_| caller.known) {
+            spans.send(span(name, outcome, took, &noted, caller));
+        }
         if let Err(no) = &body
             && no.word == Word::Busy
         {
@@ -361,6 +376,32 @@ impl Service {
             trace_id: trace.map(|trace| trace.trace_id.as_str()),
             span_id: trace.map(|trace| trace.span_id.as_str()),
         });
+    }
+}
+
+/// What a request was, for whoever collects traces. With the names that audit lines have.
+fn span(name: &'static str, outcome: &'static str, took: Duration, noted: &Noted, caller: &Caller) -> Span {
+    let text = |name, value: Option<&str>| Some((name, Attribute::Text(value?.to_owned())));
+    let attributes = [
+        text("lock.space", noted.space.as_ref().map(Space::as_str)),
+        text("lock.key", noted.key.as_deref()),
+        text("lock.session_id", noted.session.as_ref().map(SessionId::as_str)),
+        text("lock.agent_id", noted.agent.as_ref().map(AgentName::as_str)),
+        text("lock.request_id", noted.request.as_deref()),
+        noted.ttl.map(|ttl| ("lock.ttl_ms", Attribute::Number(ttl.0))),
+    ];
+    let (trace_id, span_id) = spans::draw_ids();
+    let trace = caller.trace.as_ref();
+    let ended = SystemTime::now();
+    Span {
+        trace_id: trace.map_or(trace_id, |trace| trace.trace_id.clone()),
+        span_id,
+        parent_span_id: trace.map(|trace| trace.span_id.clone()),
+        name,
+        began: ended.checked_sub(took).unwrap_or(ended),
+        ended,
+        outcome,
+        attributes: attributes.into_iter().flatten().collect(),
     }
 }
 

@@ -11,3 +11,4 @@ mod packages;
 mod readme;
 mod run;
 mod security;
+mod spans;

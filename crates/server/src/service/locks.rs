@@ -35,6 +35,7 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         let acquire = door::acquire(&body, caller, self.settings.default_ttl)?;
         noted.actor(&acquire.actor);
+        noted.ttl = Some(acquire.ttl);
         let keys = acquire.wants.iter().map(|want| &want.target.key);
         self.permit(Operation::Acquire, caller, Some(&acquire.actor.agent), keys)?;
         let (set, actor, waits) = (body.locks.is_some(), acquire.actor.clone(), acquire.wait.0 > 0);

@@ -64,6 +64,7 @@ impl Service {
             }
         }
         let viewer = Viewer { now: keeper.now() };
+        noted.ttl = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
         json(&SessionOpened {
             success: true,
             session_id: session.to_string(),

@@ -1,0 +1,114 @@
+//! Sends spans to a collector, as OTLP over HTTP in JSON. Set up by the environment variables of OpenTelemetry.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, bail};
+use lockkeeper_keeper::spans::{Attribute, Span};
+use serde_json::{Value, json};
+
+/// Spans that are sent together, and how long the first of them waits for others.
+const TOGETHER_MAX: usize = 512;
+const GATHERED: Duration = Duration::from_secs(1);
+/// How long a collector may take.
+const SEND_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often it is said that a collector does not listen.
+const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
+
+/// A collector of traces.
+pub(crate) struct Collector {
+    url: String,
+    /// Such as a key for the collector. Never shown.
+    headers: Vec<(String, String)>,
+    service: String,
+}
+
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Collector {
+    /// The one that the environment names, if any.
+    pub(crate) fn configured() -> Result<Option<Collector>> {
+        let all = set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
+        let Some(url) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or(all) else { return Ok(None) };
+        if !url.starts_with("http://") {
+            bail!("spans are sent by http:// to a collector nearby; OTEL_EXPORTER_OTLP_ENDPOINT names something else");
+        }
+        let mut headers = Vec::new();
+        for pair in set("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',').filter(|pair| !pair.is_empty()) {
+            let Some((name, value)) = pair.split_once('=') else {
+                bail!("OTEL_EXPORTER_OTLP_HEADERS is written as name=value,name=value");
+            };
+            headers.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+        let service = set("OTEL_SERVICE_NAME").unwrap_or_else(|| "lockkeeper".to_owned());
+        Ok(Some(Collector { url, headers, service }))
+    }
+
+    /// Sends what comes, until nothing comes any more. Waits for the network: a thread of its own.
+    pub(crate) fn run(&self, spans: &Receiver<Span>) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(SEND_TIME_MAX)).build().into();
+        let mut complained: Option<Instant> = None;
+        while let Ok(first) = spans.recv() {
+            let (mut together, end) = (vec![first], Instant::now() + GATHERED);
+            while together.len() < TOGETHER_MAX {
+                match spans.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                    Ok(span) => together.push(span),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            let mut request = agent.post(&self.url).header("Content-Type", "application/json");
+            for (name, value) in &self.headers {
+                request = request.header(name, value);
+            }
+            if let Err(error) = request.send(self.message(&together).to_string())
+                && complained.is_none_or(|at| at.elapsed() > COMPLAINT_EVERY)
+            {
+                complained = Some(Instant::now());
+                tracing::warn!(%error, spans = together.len(), "spans could not be sent to the collector");
+            }
+        }
+    }
+
+    fn message(&self, spans: &[Span]) -> Value {
+        json!({"resourceSpans": [{
+            "resource": {"attributes": [attribute("service.name", &Attribute::Text(self.service.clone()))]},
+            "scopeSpans": [{
+                "scope": {"name": "lockkeeper", "version": env!("CARGO_PKG_VERSION")},
+                "spans": spans.iter().map(span).collect::<Vec<_>>(),
+            }],
+        }]})
+    }
+}
+
+fn span(span: &Span) -> Value {
+    let mut attributes: Vec<Value> = span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
+    attributes.push(attribute("lock.outcome", &Attribute::Text(span.outcome.to_owned())));
+    // A refusal is an answer; only what failed is an error.
+    let failed = matches!(span.outcome, "unavailable" | "outcome_unknown" | "internal");
+    json!({
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "parentSpanId": span.parent_span_id.as_deref().unwrap_or_default(),
+        "name": span.name,
+        // A server's side of a call.
+        "kind": 2,
+        "startTimeUnixNano": nanoseconds(span.began),
+        "endTimeUnixNano": nanoseconds(span.ended),
+        "attributes": attributes,
+        "status": {"code": if failed { 2 } else { 0 }},
+    })
+}
+
+fn attribute(name: &str, value: &Attribute) -> Value {
+    match value {
+        Attribute::Text(text) => json!({"key": name, "value": {"stringValue": text}}),
+        // Whole numbers are texts in this format.
+        Attribute::Number(number) => json!({"key": name, "value": {"intValue": number.to_string()}}),
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> String {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
+}

@@ -1,0 +1,64 @@
+//! Spans for a collector of traces.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::house::House;
+
+/// Takes one message as a collector does: its headers, and its body.
+fn collected(listener: &TcpListener) -> (String, Value) {
+    let (stream, _) = listener.accept().unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut headers = String::new();
+    while !headers.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut headers).unwrap() > 0, "{headers}");
+    }
+    let length = headers.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}").unwrap();
+    (headers, serde_json::from_slice(&body).unwrap())
+}
+
+#[test]
+fn each_request_is_a_span_of_its_callers_trace() {
+    let house = House::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut first = house.command("a", &["lock", "list"]);
+    first.env("OTEL_EXPORTER_OTLP_ENDPOINT", url).env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hush");
+    assert!(first.output().unwrap().status.success());
+    let question = r#"{"id":1,"op":"locks/acquire","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","body":{"file_path":"x.rs","session_id":"a","ttl_ms":20000}}"#;
+    assert_eq!(house.line(question)["status"], 200);
+    let mut spans = Vec::new();
+    while !spans.iter().any(|span: &Value| span["name"] == "locks/acquire") {
+        let (headers, message) = collected(&listener);
+        assert!(headers.starts_with("POST /v1/traces ") && headers.contains("api-key: hush"), "{headers}");
+        let sent = &message["resourceSpans"][0]["scopeSpans"][0]["spans"];
+        spans.extend(sent.as_array().unwrap().iter().cloned());
+    }
+    let span = spans.iter().find(|span| span["name"] == "locks/acquire").unwrap();
+    assert_eq!(span["traceId"], "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(span["parentSpanId"], "b7ad6b7169203331");
+    let attribute = |name: &str| {
+        let found = span["attributes"].as_array().unwrap().iter().find(|attribute| attribute["key"] == name);
+        found.map(|attribute| attribute["value"].clone()).unwrap_or_default()
+    };
+    assert_eq!(attribute("lock.key")["stringValue"], "x.rs");
+    assert_eq!(attribute("lock.session_id")["stringValue"], "a");
+    assert_eq!(attribute("lock.outcome")["stringValue"], "ok");
+    assert_eq!(attribute("lock.ttl_ms")["intValue"], "20000");
+    let time = |name: &str| span[name].as_str().unwrap().parse::<u128>().unwrap();
+    assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"));
+}
+
+#[test]
+fn a_collector_that_can_not_be_one_is_said_at_the_start() {
+    let house = House::new();
+    let mut command = house.command("a", &["serve", "--listen", "none"]);
+    let said = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://somewhere:4317").output().unwrap();
+    assert_eq!(said.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("OTEL_EXPORTER_OTLP_ENDPOINT"));
+}

@@ -85,13 +85,9 @@ impl Running {
                     asked = self.desk.give_up();
                     taken += 1;
                     if taken == TAKEN_MAX {
-                        if asked.len() > 1 && doubtful.is_empty() {
-                            return self.decide_in_halves(asked).await;
-                        }
-                        return self.give_up(&asked, &doubtful, taken_outside(&outside));
+                        return self.give_way(asked, &doubtful, &outside).await;
                     }
-                    let seen = outside.iter().filter_map(shop_window::external).collect();
-                    Box::pin(self.see(seen)).await;
+                    Box::pin(self.see(outside.iter().filter_map(shop_window::external).collect())).await;
                 }
                 Append::Full => {
                     asked = self.desk.give_up();
@@ -174,6 +170,14 @@ impl Running {
             return Some(self.give_up(asked, doubtful, unseen()));
         }
         folded.found.iter().any(|id| doubtful.contains(id)).then_some(Decided::Confirmed)
+    }
+
+    /// What others have taken can't be written down: it is part of a tree that is held here.
+    async fn give_way(&mut self, asked: Vec<Asked>, doubtful: &[BatchId], outside: &[Outside]) -> Decided {
+        if asked.len() > 1 && doubtful.is_empty() {
+            return self.decide_in_halves(asked).await;
+        }
+        self.give_up(&asked, doubtful, taken_outside(outside))
     }
 
     /// Writes down what others take, or no longer take, outside of the ledger.

@@ -63,8 +63,7 @@ impl Running {
                 continue;
             };
             if batch.payload.len() > PAYLOAD_BYTES_MAX && doubtful.is_empty() && self.desk.asked() > 1 {
-                let asked = self.desk.give_up();
-                return self.decide_in_halves(asked).await;
+                return self.decide_in_halves().await;
             }
             let started = Instant::now();
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
@@ -82,11 +81,11 @@ impl Running {
                     }
                 }
                 Append::Taken(outside) => {
-                    asked = self.desk.give_up();
                     taken += 1;
                     if taken == TAKEN_MAX {
-                        return self.give_way(asked, &doubtful, &outside).await;
+                        return self.give_way(&doubtful, &outside).await;
                     }
+                    asked = self.desk.give_up();
                     Box::pin(self.see(outside.iter().filter_map(shop_window::external).collect())).await;
                 }
                 Append::Full => {
@@ -129,8 +128,8 @@ impl Running {
     }
 
     /// What can't be recorded in one batch is recorded one half after the other.
-    async fn decide_in_halves(&mut self, asked: Vec<Asked>) -> Decided {
-        let mut first = asked;
+    async fn decide_in_halves(&mut self) -> Decided {
+        let mut first = self.desk.give_up();
         let second = first.split_off(first.len() / 2);
         let decided = Box::pin(self.decide(first)).await;
         match Box::pin(self.decide(second)).await {
@@ -173,10 +172,11 @@ impl Running {
     }
 
     /// What others have taken can't be written down: it is part of a tree that is held here.
-    async fn give_way(&mut self, asked: Vec<Asked>, doubtful: &[BatchId], outside: &[Outside]) -> Decided {
-        if asked.len() > 1 && doubtful.is_empty() {
-            return self.decide_in_halves(asked).await;
+    async fn give_way(&mut self, doubtful: &[BatchId], outside: &[Outside]) -> Decided {
+        if self.desk.asked() > 1 && doubtful.is_empty() {
+            return self.decide_in_halves().await;
         }
+        let asked = self.desk.give_up();
         self.give_up(&asked, doubtful, taken_outside(outside))
     }
 

@@ -9,6 +9,7 @@ use lockkeeper_core::policy::{Policy, PolicyText};
 use lockkeeper_core::ports::PortRules;
 use lockkeeper_core::session::AgentName;
 use lockkeeper_core::time::Millis;
+use lockkeeper_engine::EngineError;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_server::auth::{self, Credential, Credentials};
 use lockkeeper_server::service::policy;
@@ -121,6 +122,25 @@ struct CredentialEntry {
     operator: bool,
 }
 
+/// Where a service keeps its ledgers. The URL may hold a password, so it is not shown.
+pub(crate) struct EngineChoice {
+    pub(crate) url: String,
+    /// What names it, for people.
+    pub(crate) from: &'static str,
+}
+
+impl EngineChoice {
+    /// Says what to do about an engine that can't be used and that nobody may have meant.
+    pub(crate) fn explain(&self, error: &EngineError) -> String {
+        match self.from {
+            "LOCK_REDIS_URL" | "REDIS_URL" => {
+                format!("{error}; {} names this engine, and --engine or LOCKKEEPER_ENGINE another", self.from)
+            }
+            _ => error.to_string(),
+        }
+    }
+}
+
 /// All settings, each from the first place that has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -177,9 +197,20 @@ impl Config {
         self.home.join("credential")
     }
 
-    pub(crate) fn engine(&self) -> String {
-        let configured = self.text(&["LOCKKEEPER_ENGINE"], |file| file.engine.as_ref());
-        configured.unwrap_or_else(|| format!("file:{}", self.home.join("ledgers").display()))
+    /// The engine, and what names it.
+    pub(crate) fn engine(&self) -> EngineChoice {
+        let variable = |from: &'static str| {
+            let url = std::env::var(from).ok().filter(|value| !value.is_empty())?;
+            Some(EngineChoice { url, from })
+        };
+        let own = variable("LOCKKEEPER_ENGINE").or_else(|| variable("LOCK_REDIS_URL"));
+        // Other programs read REDIS_URL, too: what the user wrote down for us comes before it.
+        own.or_else(|| Some(EngineChoice { url: self.user.engine.clone()?, from: "the settings file" }))
+            .or_else(|| variable("REDIS_URL"))
+            .unwrap_or_else(|| EngineChoice {
+                url: format!("file:{}", self.home.join("ledgers").display()),
+                from: "the default",
+            })
     }
 
     pub(crate) fn durability(&self) -> Option<String> {

@@ -41,7 +41,7 @@ impl Library {
     pub(crate) fn open(engine: &str, durability: Durability, stop: Arc<AtomicBool>) -> anyhow::Result<Library> {
         let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-        let engine = lockkeeper_engine::open(engine, durability)?;
+        let engine = runtime.block_on(lockkeeper_engine::open(engine, durability))?;
         let rules = Rules { quota_limit: 0, ..Rules::default() };
         let settings = Settings { rules, ..Settings::default() };
         let space = Space::parse("bench")?;

@@ -222,7 +222,7 @@ impl Running {
         if let Some(rewritten) = folded.rewritten.take() {
             let (lost, last_token) = (rewritten.known.len(), rewritten.last_token);
             tracing::warn!(space = %self.space, %position, lost, "the ledger was rewritten: what was known of it is void");
-            self.rewrites += 1;
+            self.outlets.rewrites.fetch_add(1, Ordering::Relaxed);
             self.published = 0;
             self.durable_revision = position.revision;
             folded.unplaced.extend(std::mem::take(&mut self.parked).into_iter().map(|parked| parked.ticket));
@@ -243,7 +243,7 @@ impl Running {
 
     /// Entry numbers of different epochs, or from before and after a rewriting, have nothing to do with each other.
     fn note_epoch(&self) {
-        let epoch = self.desk.position().epoch.wrapping_add(self.rewrites);
+        let epoch = self.desk.position().epoch.wrapping_add(self.outlets.rewrites.load(Ordering::Relaxed));
         self.outlets.epoch.store(epoch, Ordering::Relaxed);
     }
 }

@@ -26,6 +26,9 @@ impl Trouble {
                     place: place.to_owned(),
                     details: "something else has taken one of its keys".to_owned(),
                 },
+                _ if code == "NOPERM" || text.contains("user executing the script") => EngineError::Unreachable(
+                    format!("Redis refused: {code} {text}; its user needs the permissions that docs/engines.md lists"),
+                ),
                 _ => EngineError::Unreachable(format!("Redis refused: {code} {text}")),
             },
         }

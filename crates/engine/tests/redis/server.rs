@@ -32,6 +32,17 @@ impl RedisServer {
         RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
+    /// A node of a cluster, which has no slot and knows no other node yet.
+    pub(crate) fn cluster_node() -> RedisServer {
+        let bus = free_port().to_string();
+        RedisServer::with(&["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "2000"])
+    }
+
+    /// A Sentinel that watches one master, under the name `mymaster`, and decides alone.
+    pub(crate) fn sentinel(master: u16) -> RedisServer {
+        RedisServer::with(&["--sentinel", &master.to_string()])
+    }
+
     pub(crate) fn with(options: &[&str]) -> RedisServer {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         for _ in 0..PORTS_TRIED {
@@ -44,15 +55,38 @@ impl RedisServer {
         panic!("redis-server does not start with {options:?}");
     }
 
+    fn command(&self) -> Command {
+        let mut command = Command::new("redis-server");
+        let port = self.port.to_string();
+        if let [kind, master] = self.options.as_slice()
+            && kind == "--sentinel"
+        {
+            let config = self.dir.path().join("sentinel.conf");
+            let watched = [
+                format!("sentinel monitor mymaster 127.0.0.1 {master} 1"),
+                "sentinel down-after-milliseconds mymaster 500".to_owned(),
+                "sentinel failover-timeout mymaster 3000".to_owned(),
+            ];
+            std::fs::write(&config, watched.join("\n")).expect("a file");
+            command.arg(config).args(["--sentinel", "--port", &port]);
+        } else {
+            command.args(["--save", ""]);
+            let (plain, encrypted) = if self.has_tls() { ("0", port.as_str()) } else { (port.as_str(), "0") };
+            command.args(["--port", plain, "--tls-port", encrypted]);
+            command.args(&self.options);
+        }
+        command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--logfile", "log", "--dir"]).arg(self.dir.path());
+        command
+    }
+
+    fn has_tls(&self) -> bool {
+        self.options.iter().any(|option| option == "--tls-cert-file")
+    }
+
     /// Whether it came up; if not, the port was taken.
     fn run(&mut self) -> bool {
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", "log", "--dir"]);
-        command.arg(self.dir.path()).current_dir(self.dir.path());
-        if !self.options.iter().any(|option| option == "--tls-port") {
-            command.args(["--port", &self.port.to_string()]);
-        }
-        command.args(self.options.iter().map(|option| option.replace("PORT", &self.port.to_string())));
+        let mut command = self.command();
+        command.current_dir(self.dir.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().expect("redis-server is missing; install the package redis-server");
         self.process = Some(process);

@@ -27,6 +27,11 @@ impl Running {
                 return self.give_up(&asked, &doubtful, Failure::Unavailable(why));
             }
             tries += 1;
+            let mourns = asked.iter().any(|asked| matches!(asked.command, Command::Mourn { .. }));
+            if tries > 1 && self.mourned.is_some() && !mourns {
+                // First of all: whoever asks for what went is told that it is lost, not that nobody holds it.
+                Box::pin(self.mourn()).await;
+            }
             self.contention.before_append(tries).await;
             let now = self.ledger.now();
             let id = self.batches.next();
@@ -136,6 +141,8 @@ impl Running {
         if moved > revision {
             self.moved.mark_changed();
         }
+        // A ledger that falls from here on has lost something.
+        self.last_moved = self.last_moved.max(moved);
         let told = self.desk.settle(appended);
         self.note_epoch();
         if appended.durable {

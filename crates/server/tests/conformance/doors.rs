@@ -43,7 +43,7 @@ pub(crate) struct House {
     /// Whose turn it is: no question goes to the service that had the one before.
     turn: AtomicUsize,
     engine: EngineKind,
-    _redis: Option<RedisServer>,
+    redis: Option<RedisServer>,
     _folder: tempfile::TempDir,
 }
 
@@ -79,7 +79,7 @@ impl House {
             serve(&runtime, &url, durability, &place, door)
         });
         let doors = doors.collect();
-        House { runtime, doors, turn: AtomicUsize::new(0), engine, _redis: redis, _folder: folder }
+        House { runtime, doors, turn: AtomicUsize::new(0), engine, redis, _folder: folder }
     }
 
     /// How strong the grants of its engine are.
@@ -88,6 +88,11 @@ impl House {
             EngineKind::File | EngineKind::RedisAlways => "strict",
             EngineKind::Memory | EngineKind::FileInterval | EngineKind::Redis => "best_effort",
         }
+    }
+
+    /// The Redis behind its services.
+    pub(crate) fn redis(&mut self) -> &mut RedisServer {
+        self.redis.as_mut().expect("an engine on Redis")
     }
 
     fn door(&self) -> &Door {

@@ -2,6 +2,7 @@
 
 mod doors;
 mod laws;
+mod loss;
 #[path = "../../../engine/tests/redis/server.rs"]
 mod redis_server;
 

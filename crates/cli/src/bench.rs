@@ -138,7 +138,7 @@ impl Bench {
         }
         let folder = Private::folder(context.config()?)?;
         let engine = self.engine.clone().unwrap_or_else(|| format!("file:{}", folder.path().join("ledgers").display()));
-        lockkeeper_engine::check_url(&engine).map_err(|error| Failure::usage(error.to_string()))?;
+        let place = lockkeeper_engine::place_of(&engine).map_err(|error| Failure::usage(error.to_string()))?;
         let stop = stop_when_interrupted()?;
         let (subject, _folder) = match self.door {
             Door::Socket | Door::Http => (Subject::Service(Private::start(folder, &engine, &self.durability)?), None),
@@ -159,7 +159,7 @@ impl Bench {
         progress("");
         let report = Report {
             door: self.door,
-            engine,
+            engine: place,
             durability: self.durability,
             held: self.held,
             load_seconds,

@@ -8,7 +8,9 @@ use lockkeeper_core::limits::{QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
 use lockkeeper_core::policy::{Policy, PolicyText};
 use lockkeeper_core::ports::PortRules;
 use lockkeeper_core::session::AgentName;
+use lockkeeper_core::space::Space;
 use lockkeeper_core::time::Millis;
+use lockkeeper_engine::EngineError;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_server::auth::{self, Credential, Credentials};
 use lockkeeper_server::service::policy;
@@ -39,6 +41,7 @@ pub(crate) struct ConfigFile {
     lock: LockTable,
     quota: QuotaTable,
     ports: PortsTable,
+    redis: RedisTable,
     /// Who may do what, here or in a file of its own.
     policy: Option<PolicyText>,
     policy_file: Option<PathBuf>,
@@ -51,6 +54,13 @@ struct PortsTable {
     stride: Option<u16>,
     sessions: Option<u16>,
     ttl: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RedisTable {
+    /// The space whose files are shared with clients that know nothing of Lockkeeper.
+    shared_space: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -84,6 +94,7 @@ impl ConfigFile {
             lock,
             quota,
             ports,
+            redis,
             policy,
             policy_file,
         } = self;
@@ -97,6 +108,7 @@ impl ConfigFile {
             ("lock.history_ttl", lock.history_ttl.is_some()),
             ("quota", quota.limit.is_some() || quota.window.is_some()),
             ("ports", *ports != PortsTable::default()),
+            ("redis", *redis != RedisTable::default()),
             ("policy", policy.is_some()),
             ("policy_file", policy_file.is_some()),
         ];
@@ -119,6 +131,25 @@ struct CredentialEntry {
     agent_id: Option<String>,
     #[serde(default)]
     operator: bool,
+}
+
+/// Where a service keeps its ledgers. The URL may hold a password, so it is not shown.
+pub(crate) struct EngineChoice {
+    pub(crate) url: String,
+    /// What names it, for people.
+    pub(crate) from: &'static str,
+}
+
+impl EngineChoice {
+    /// Says what to do about an engine that can't be used and that nobody may have meant.
+    pub(crate) fn explain(&self, error: &EngineError) -> String {
+        match self.from {
+            "LOCK_REDIS_URL" | "REDIS_URL" => {
+                format!("{error}; {} names this engine, and --engine or LOCKKEEPER_ENGINE another", self.from)
+            }
+            _ => error.to_string(),
+        }
+    }
 }
 
 /// All settings, each from the first place that has it.
@@ -177,9 +208,27 @@ impl Config {
         self.home.join("credential")
     }
 
-    pub(crate) fn engine(&self) -> String {
-        let configured = self.text(&["LOCKKEEPER_ENGINE"], |file| file.engine.as_ref());
-        configured.unwrap_or_else(|| format!("file:{}", self.home.join("ledgers").display()))
+    /// The engine, and what names it.
+    pub(crate) fn engine(&self) -> EngineChoice {
+        let variable = |from: &'static str| {
+            let url = std::env::var(from).ok().filter(|value| !value.is_empty())?;
+            Some(EngineChoice { url, from })
+        };
+        let own = variable("LOCKKEEPER_ENGINE").or_else(|| variable("LOCK_REDIS_URL"));
+        // Other programs read REDIS_URL, too: what the user wrote down for us comes before it.
+        own.or_else(|| Some(EngineChoice { url: self.user.engine.clone()?, from: "the settings file" }))
+            .or_else(|| variable("REDIS_URL"))
+            .unwrap_or_else(|| EngineChoice {
+                url: format!("file:{}", self.home.join("ledgers").display()),
+                from: "the default",
+            })
+    }
+
+    /// The space whose files are shared with clients that know nothing of Lockkeeper.
+    pub(crate) fn shared_space(&self) -> Result<Option<Space>> {
+        let named = std::env::var("LOCKKEEPER_REDIS_SHARED_SPACE").ok().filter(|value| !value.is_empty());
+        let named = named.or_else(|| self.user.redis.shared_space.clone());
+        named.map(|space| Space::parse(&space).context("redis.shared_space")).transpose()
     }
 
     pub(crate) fn durability(&self) -> Option<String> {

@@ -1,16 +1,18 @@
 //! `lockkeeper doctor`
 
+use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use clap::Args;
 use lockkeeper_client::{Client, Endpoint};
+use lockkeeper_engine::Options;
 use lockkeeper_wire::answer::ServiceStatus;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Config, EngineChoice};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
@@ -152,7 +154,9 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
         .and_then(Client::connect)
         .and_then(|client| client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()));
     match status {
-        Err(_) if configured.is_none() => vec![well("service", "none runs; the next command starts one")],
+        Err(_) if configured.is_none() => {
+            vec![well("service", "none runs; the next command starts one"), engine(config)]
+        }
         Err(error) => {
             vec![ill("service", error.to_string(), "start it there, or unset LOCKKEEPER_URL to use one of your own")]
         }
@@ -164,11 +168,42 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
                 let told = format!("the service is {}, this command is {own}", status.version);
                 ill("service", told, "lockkeeper stop; the next command starts the new one")
             };
-            let engine = well(
-                "engine",
-                format!("{} (durability {}, strength {})", status.engine, status.durability, status.strength),
+            let mut engine = format!(
+                "{} from {} (durability {}, strength {})",
+                status.engine, status.engine_from, status.durability, status.strength
             );
-            vec![version, engine]
+            let choice = config.engine();
+            if configured.is_none() && place(&choice) != status.engine {
+                let _ =
+                    write!(engine, "; a service started from here would use {} from {}", place(&choice), choice.from);
+            }
+            vec![version, well("engine", engine)]
         }
+    }
+}
+
+fn place(choice: &EngineChoice) -> String {
+    lockkeeper_engine::place_of(&choice.url).unwrap_or_else(|error| error.to_string())
+}
+
+/// The engine that the next service would use. A Redis is asked whether it can be used.
+fn engine(config: &Config) -> Finding {
+    let choice = config.engine();
+    let place = match lockkeeper_engine::place_of(&choice.url) {
+        Ok(place) => place,
+        Err(error) => return ill("engine", choice.explain(&error), "mend what names it"),
+    };
+    let found = format!("{place} from {}", choice.from);
+    if !place.starts_with("redis") {
+        return well("engine", found);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let opened = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        let opened = runtime.block_on(lockkeeper_engine::open(&choice.url, &Options::default()));
+        opened.map(drop).map_err(|error| anyhow::anyhow!(choice.explain(&error)))
+    });
+    match opened {
+        Ok(()) => well("engine", found),
+        Err(error) => ill("engine", format!("{found}: {error}"), "mend what is wrong with it, or choose another"),
     }
 }

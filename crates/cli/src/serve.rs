@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use lockkeeper_client::{Client, Endpoint};
 use lockkeeper_core::space::Space;
-use lockkeeper_engine::{Durability, Engine, EngineError};
+use lockkeeper_engine::{Durability, Engine, EngineError, Options};
 use lockkeeper_keeper::audit::Audit;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
@@ -22,7 +22,7 @@ use lockkeeper_wire::request::StatusRequest;
 use lockkeeper_wire::word::Word;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Config;
+use crate::config::{Config, EngineChoice};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::otlp::Collector;
@@ -38,13 +38,15 @@ Examples:
   lockkeeper serve                               this user's locks, at 127.0.0.1:5625 and on the private socket
   lockkeeper serve --listen none                 the private socket only
   lockkeeper serve --engine memory:              nothing is kept
+  lockkeeper serve --engine redis://db:6379      shares locks with every service on this Redis
   lockkeeper serve --durability interval         does not wait for the disk";
 
 /// Takes over from a service that a command started in the background.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// Where ledgers are kept: file:DIR or memory: [env: LOCKKEEPER_ENGINE=] [default: file: in LOCKKEEPER_HOME]
+    /// Where ledgers are kept: file:DIR, redis://HOST:PORT or memory: [env: LOCKKEEPER_ENGINE=, LOCK_REDIS_URL=, REDIS_URL=]
+    /// [default: file: in LOCKKEEPER_HOME]
     #[arg(long, value_name = "URL")]
     engine: Option<String>,
     /// Address for HTTP and MCP, or none [env: LOCKKEEPER_LISTEN=] [default: 127.0.0.1:5625]
@@ -89,9 +91,10 @@ impl Serve {
             Some("interval") => Durability::Interval,
             Some(other) => return Err(Failure::usage(format!("durability is always or interval, not '{other}'"))),
         };
-        let url = self.engine.clone().unwrap_or_else(|| config.engine());
-        if let Err(error @ EngineError::Invalid(_)) = lockkeeper_engine::check_url(&url) {
-            return Err(Failure::usage(error.to_string()));
+        let named = self.engine.clone().map(|url| EngineChoice { url, from: "--engine" });
+        let choice = named.unwrap_or_else(|| config.engine());
+        if let Err(error) = lockkeeper_engine::place_of(&choice.url) {
+            return Err(Failure::usage(choice.explain(&error)));
         }
         let server =
             Some(format!("{} (pid {})", rustix::system::uname().nodename().to_string_lossy(), std::process::id()));
@@ -99,6 +102,7 @@ impl Serve {
         let collector = Collector::configured().map_err(|error| Failure::usage(error.to_string()))?;
         let credentials = config.credentials()?;
         let policy = config.policy()?;
+        let shared_space = config.shared_space()?;
         let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
         let http = self.bind_http(config).await?;
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
@@ -106,14 +110,16 @@ impl Serve {
         // starts it has the guard.
         let guard = if self.background { None } else { Some(start::guard(&config.home)?) };
         take_over(&socket, self.background).await?;
-        let engine = open_engine(&url, durability).await?;
+        let engine = open_engine(&choice, &Options { durability, shared_space }).await?;
         let listener = serve::bind_socket(&socket).await.with_context(|| format!("the socket {}", socket.display()))?;
         drop(guard);
         let metrics = Arc::new(Metrics::new());
         let audit = Audit::open(&config.home, metrics.clone()).context("the audit log can't be written")?;
         let about = About {
             background: self.background,
-            durability: durability.to_string(),
+            engine_from: choice.from.to_owned(),
+            // How safe a grant in Redis is, Redis decides.
+            durability: if engine.scheme() == "redis" { "redis".to_owned() } else { durability.to_string() },
             socket: Some(socket.display().to_string()),
             listen: address.map(|address| format!("http://{address}")),
         };
@@ -128,7 +134,7 @@ impl Serve {
         }
         let service = Arc::new(service);
         let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
-        self.announce(&socket, address, &place, config)?;
+        self.announce(&socket, address, &format!("{place} ({})", choice.from), config)?;
         obey_signals(&service);
         serve::run(service.clone(), doors).await;
         // Only if it is still ours: whoever took over has one of its own.
@@ -140,7 +146,7 @@ impl Serve {
             return Err(Failure::Other(why));
         }
         if !self.background {
-            let kept = if url.starts_with("memory:") {
+            let kept = if choice.url.starts_with("memory:") {
                 "memory: forgets all locks"
             } else {
                 "Nothing was released; locks live on until their TTL"
@@ -272,16 +278,20 @@ async fn take_over(socket: &std::path::Path, background: bool) -> Result<(), Fai
 }
 
 /// Opens the engine; one that is just being let go is waited for.
-async fn open_engine(url: &str, durability: Durability) -> Result<Arc<dyn Engine>, Failure> {
+async fn open_engine(choice: &EngineChoice, options: &Options) -> Result<Arc<dyn Engine>, Failure> {
     let give_up = Instant::now() + HANDOVER_TIME_MAX;
     loop {
-        match lockkeeper_engine::open(url, durability) {
+        match lockkeeper_engine::open(&choice.url, options).await {
             Ok(engine) => return Ok(engine),
             Err(EngineError::InUse { .. }) if Instant::now() < give_up => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Err(error @ EngineError::Invalid(_)) => return Err(Failure::usage(error.to_string())),
-            Err(error) => return Err(Failure::Other(error.into())),
+            Err(error @ EngineError::Invalid(_)) => return Err(Failure::usage(choice.explain(&error))),
+            Err(error @ EngineError::Unreachable(_)) => {
+                let message = format!("{}.", choice.explain(&error));
+                return Err(Failure::Question { word: Word::Unavailable, message, hint: None });
+            }
+            Err(error) => return Err(Failure::Other(anyhow::anyhow!(choice.explain(&error)))),
         }
     }
 }

@@ -25,7 +25,19 @@ impl Status {
         say!("Service     {} (pid {}{kind}), up {}", status.version, status.pid, output::millis(status.uptime_ms));
         say!("Space       {}", status.space);
         say!("Holds       {} locks of {} sessions, {} waiting", status.locks, status.sessions, status.waiting);
-        say!("Engine      {} (durability {}, strength {})", status.engine, status.durability, status.strength);
+        say!(
+            "Engine      {} from {} (durability {}, strength {})",
+            status.engine,
+            status.engine_from,
+            status.durability,
+            status.strength
+        );
+        if status.rewrites > 0 {
+            say!(
+                "Warning     the engine lost a part of its past {} times; whoever lost a lock by that is told",
+                status.rewrites
+            );
+        }
         if let Some(socket) = &status.socket {
             say!("Socket      {socket}");
         }

@@ -10,9 +10,11 @@ mod embedded;
 mod ledger;
 mod memory;
 mod position;
+mod redis;
 mod time_source;
 mod url;
 
+pub use self::redis::Redis;
 pub use durability::Durability;
 pub use embedded::Embedded;
 pub use ledger::{
@@ -22,7 +24,7 @@ pub use ledger::{
 pub use memory::Memory;
 pub use position::Position;
 pub use time_source::{FakeTime, Machine, Reading, TimeSource};
-pub use url::{check_url, open};
+pub use url::{Options, open, place_of};
 
 /// A boxed future, so that engines can stand behind `dyn`.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

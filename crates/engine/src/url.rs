@@ -3,32 +3,58 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Durability, Embedded, Engine, EngineError, Memory};
+use lockkeeper_core::space::Space;
 
-/// Opens the engine that a URL names: `memory:` or `file:DIR`.
-pub fn open(url: &str, durability: Durability) -> Result<Arc<dyn Engine>, EngineError> {
+use crate::{Durability, Embedded, Engine, EngineError, Memory, Redis};
+
+/// What an engine is opened with, as far as it concerns it.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Of `file:`.
+    pub durability: Durability,
+    /// Of Redis: the space whose files are shared with clients that know nothing of Lockkeeper.
+    pub shared_space: Option<Space>,
+}
+
+/// Opens the engine that a URL names: `memory:`, `file:DIR`, `redis://` or a relative of it.
+pub async fn open(url: &str, options: &Options) -> Result<Arc<dyn Engine>, EngineError> {
+    match named(url)? {
+        Named::Memory => Ok(Arc::new(Memory::new())),
+        Named::File(directory) => Ok(Arc::new(Embedded::open(directory, options.durability)?)),
+        Named::Redis => Ok(Arc::new(Redis::open(url).await?.sharing(options.shared_space.clone())?)),
+    }
+}
+
+/// Where the engine of a URL keeps things, without any secret. Opens nothing; refuses what [`open`] would not know.
+pub fn place_of(url: &str) -> Result<String, EngineError> {
+    match named(url)? {
+        Named::Memory | Named::File(_) => Ok(url.to_owned()),
+        Named::Redis => Redis::place_of(url),
+    }
+}
+
+/// What a URL names.
+enum Named<'a> {
+    Memory,
+    File(&'a Path),
+    Redis,
+}
+
+fn named(url: &str) -> Result<Named<'_>, EngineError> {
+    // Nothing but the scheme is repeated: the rest may hold a password.
     let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(EngineError::Invalid(format!("`{url}` is no engine: {KNOWN}")));
+        return Err(EngineError::Invalid(format!("that is no engine: {KNOWN}")));
     };
     match scheme {
-        "memory" if rest.is_empty() => Ok(Arc::new(Memory::new())),
+        "memory" if rest.is_empty() => Ok(Named::Memory),
         "memory" => Err(EngineError::Invalid("`memory:` takes nothing behind the colon".to_owned())),
-        "file" => Ok(Arc::new(Embedded::open(directory(rest)?, durability)?)),
-        // Only the scheme is repeated: the rest may hold a password.
+        "file" => Ok(Named::File(directory(rest)?)),
+        _ if Redis::is_scheme(scheme) => Ok(Named::Redis),
         other => Err(EngineError::Invalid(format!("there is no engine `{other}:`: {KNOWN}"))),
     }
 }
 
-/// Whether [`open`] would know what to open. Opens nothing.
-pub fn check_url(url: &str) -> Result<(), EngineError> {
-    match url.split_once(':') {
-        Some(("memory", "")) => Ok(()),
-        Some(("file", rest)) => directory(rest).map(|_| ()),
-        _ => open(url, Durability::Always).map(|_| ()),
-    }
-}
-
-const KNOWN: &str = "use `memory:` or `file:DIR`";
+const KNOWN: &str = "use `memory:`, `file:DIR` or `redis://HOST:PORT`";
 
 fn directory(rest: &str) -> Result<&Path, EngineError> {
     let host = rest.starts_with("//") && !rest.starts_with("///");
@@ -45,28 +71,35 @@ mod tests {
     use super::*;
 
     fn refusal(url: &str) -> String {
-        open(url, Durability::Always).map(|engine| engine.place()).expect_err(url).to_string()
+        place_of(url).expect_err(url).to_string()
     }
 
     #[test]
     fn an_unknown_scheme_is_told_what_exists_and_never_repeats_a_password() {
-        assert_eq!(refusal("redis://me:secret@host"), "there is no engine `redis:`: use `memory:` or `file:DIR`");
-        assert!(refusal("nonsense").contains("use `memory:` or `file:DIR`"));
+        assert_eq!(refusal("ftp://me:secret@host"), format!("there is no engine `ftp:`: {KNOWN}"));
+        assert!(refusal("nonsense").contains(KNOWN));
+        assert!(!refusal("redis://me:secret@host:x").contains("secret"));
     }
 
     #[test]
     fn a_url_that_names_no_place_is_refused() {
-        for url in ["file:", "file://host/dir", "memory:x", ""] {
+        for url in ["file:", "file://host/dir", "memory:x", "", "redis:", "redis://"] {
             refusal(url);
         }
     }
 
     #[test]
-    fn the_scheme_decides_which_engine_it_is() {
+    fn a_place_holds_no_secret() {
+        assert_eq!(place_of("file:/x").as_deref(), Ok("file:/x"));
+        assert_eq!(place_of("rediss://me:secret@host/3").as_deref(), Ok("rediss://host:6379/3"));
+    }
+
+    #[tokio::test]
+    async fn the_scheme_decides_which_engine_it_is() {
         let dir = tempfile::tempdir().expect("a directory");
         let url = format!("file:{}", dir.path().join("deep/er").display());
-        let engine = open(&url, Durability::Always).expect("opens");
+        let engine = open(&url, &Options::default()).await.expect("opens");
         assert_eq!((engine.scheme(), engine.place()), ("file", url));
-        assert_eq!(open("memory:", Durability::Always).expect("opens").scheme(), "memory");
+        assert_eq!(open("memory:", &Options::default()).await.expect("opens").scheme(), "memory");
     }
 }

@@ -54,7 +54,6 @@ pub struct Keeper(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     space: Space,
-    strength: Strength,
     mailbox: mpsc::Sender<Mail>,
     withdrawals: mpsc::UnboundedSender<Gone>,
     /// The service is stopping: whoever waits keeps their place, and comes back to it.
@@ -62,6 +61,7 @@ struct Handle {
     tickets: AtomicU64,
     entries: broadcast::Sender<Arc<Entry>>,
     epoch: Arc<AtomicU64>,
+    rewrites: Arc<AtomicU64>,
     ledger: Arc<dyn Ledger>,
 }
 
@@ -79,19 +79,19 @@ impl Keeper {
         let (mailbox, mails) = mpsc::channel(MAILBOX_MAX);
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
-        let epoch = Arc::new(AtomicU64::new(desk.position().epoch));
+        let (epoch, rewrites) = (Arc::new(AtomicU64::new(desk.position().epoch)), Arc::new(AtomicU64::new(0)));
         let handle = Handle {
             space: space.clone(),
-            strength: ledger.strength(),
             mailbox,
             withdrawals,
             stopping,
             tickets: AtomicU64::default(),
             entries: entries.clone(),
             epoch: epoch.clone(),
+            rewrites: rewrites.clone(),
             ledger: ledger.clone(),
         };
-        let outlets = Outlets { entries, epoch, stopping: handle.stopping.clone() };
+        let outlets = Outlets { entries, epoch, rewrites, stopping: handle.stopping.clone() };
         let running = Running::new(space, ledger, desk, settings, metrics, outlets);
         let ends = EndsWithPanic(handle.stopping.clone());
         tokio::spawn(async move {
@@ -105,8 +105,14 @@ impl Keeper {
         &self.0.space
     }
 
+    /// As the engine is now: a Redis may come back with other settings.
     pub fn strength(&self) -> Strength {
-        self.0.strength
+        self.0.ledger.strength()
+    }
+
+    /// How often the ledger was rewritten, and what was known of it became void.
+    pub fn rewrites(&self) -> u64 {
+        self.0.rewrites.load(Ordering::Relaxed)
     }
 
     /// The engine's time.

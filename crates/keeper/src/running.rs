@@ -49,6 +49,8 @@ pub(crate) struct Outlets {
     /// The stream of what happens.
     pub(crate) entries: broadcast::Sender<Arc<Entry>>,
     pub(crate) epoch: Arc<AtomicU64>,
+    /// How often the ledger was rewritten under this loop.
+    pub(crate) rewrites: Arc<AtomicU64>,
     /// The service, which ends with its engine: whoever starts it anew reads what is really on the disk.
     pub(crate) stopping: CancellationToken,
 }
@@ -78,8 +80,6 @@ pub(crate) struct Running {
     contention: Contention,
     /// What a rewritten ledger lost and its holders were not told of yet.
     mourned: Option<Rewritten>,
-    /// How often the ledger was rewritten under this loop.
-    rewrites: u64,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
     snapshot_bytes: u64,
     /// Overdue things are not looked at before.
@@ -131,7 +131,6 @@ impl Running {
             contention: Contention::new(writer),
             batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
             mourned: None,
-            rewrites: 0,
             compacting: None,
             snapshot_bytes: 0,
             sweep_at: Instant::now(),
@@ -307,15 +306,20 @@ impl Running {
     /// Reads what another writer of the same ledger appended.
     async fn catch_up(&mut self) {
         let moved = *self.moved.borrow_and_update();
-        let fell = moved < std::mem::replace(&mut self.last_moved, moved);
+        let fell = moved < self.last_moved;
         if (fell || moved > self.desk.position().revision) && self.failed.is_none() {
             match self.ledger.read(self.desk.position()).await {
                 Ok(delta) => {
                     self.fold(delta);
                 }
-                Err(error) => tracing::warn!(space = %self.space, %error, "the ledger can't be read"),
+                Err(error) => {
+                    // That it fell is not forgotten before somebody has seen why.
+                    tracing::warn!(space = %self.space, %error, "the ledger can't be read");
+                    return;
+                }
             }
         }
+        self.last_moved = moved;
     }
 
     /// Makes sure that nothing was missed.

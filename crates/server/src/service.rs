@@ -104,6 +104,8 @@ pub(crate) struct Acquired {
 #[derive(Clone, Debug)]
 pub struct About {
     pub background: bool,
+    /// What names the engine.
+    pub engine_from: String,
     pub durability: String,
     pub socket: Option<String>,
     pub listen: Option<String>,

@@ -332,8 +332,14 @@ pub struct ServiceStatus {
     /// Started by a command that found none running.
     pub background: bool,
     pub engine: String,
+    /// What names the engine: a flag, a variable, the settings file.
+    #[serde(default)]
+    pub engine_from: String,
     pub durability: String,
     pub strength: String,
+    /// How often the ledger of this space lost a part of its past since the service began with it.
+    #[serde(default)]
+    pub rewrites: u64,
     pub space: String,
     pub locks: usize,
     pub waiting: usize,

@@ -15,7 +15,7 @@ use lockkeeper_core::space::Space;
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::Rules;
 use lockkeeper_core::time::Millis;
-use lockkeeper_engine::Durability;
+use lockkeeper_engine::{Durability, Options};
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
@@ -41,7 +41,8 @@ impl Library {
     pub(crate) fn open(engine: &str, durability: Durability, stop: Arc<AtomicBool>) -> anyhow::Result<Library> {
         let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-        let engine = lockkeeper_engine::open(engine, durability)?;
+        let engine =
+            runtime.block_on(lockkeeper_engine::open(engine, &Options { durability, ..Options::default() }))?;
         let rules = Rules { quota_limit: 0, ..Rules::default() };
         let settings = Settings { rules, ..Settings::default() };
         let space = Space::parse("bench")?;

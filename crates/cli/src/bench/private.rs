@@ -40,12 +40,14 @@ impl Private {
         start::check_socket(&socket(place))?;
         let log = std::fs::File::create(place.join("service.log"))?;
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", "--background", "--listen", "127.0.0.1:0", "--engine", engine, "--durability", durability])
+            .args(["serve", "--background", "--listen", "127.0.0.1:0", "--durability", durability])
             .current_dir(place)
             .env_clear()
             .env("HOME", place)
             .env("XDG_CONFIG_HOME", place)
             .env("LOCKKEEPER_HOME", place)
+            // No argument: everybody may read those, and the URL may hold a password.
+            .env("LOCKKEEPER_ENGINE", engine)
             .env("LOCK_RATE_LIMIT_PER_MIN", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -152,9 +152,12 @@ fn a_service_ends_on_a_signal_and_leaves_no_socket() {
     kill_child(&serving.child, "TERM");
     wait_for("the end", || (!house.home().join("socket").exists()).then_some(()));
     drop(serving);
-    let refused = finish(house.start("a", &["serve", "--engine", "redis://me:secret@h"]));
-    assert_eq!(refused.code, 2);
-    assert!(!refused.err.contains("secret"), "{refused:?}");
+    for (engine, code) in [("ftp://me:secret@h", 2), ("redis://me:secret@h:x", 2), ("redis://me:secret@127.0.0.1:1", 3)]
+    {
+        let refused = finish(house.start("a", &["serve", "--engine", engine]));
+        assert_eq!(refused.code, code, "{refused:?}");
+        assert!(!refused.err.contains("secret"), "{refused:?}");
+    }
 }
 
 #[test]

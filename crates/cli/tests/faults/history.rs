@@ -1,7 +1,7 @@
 //! Eight clients on few keys, a service that is killed among them, and a checker that knows only what they were told.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -151,19 +151,20 @@ fn told(operation: &str, status: u16, body: &Value) -> Told {
     }
 }
 
-/// Histories by key, and how many answers there were.
-fn record(house: &House, long: Duration) -> (u64, u32, BTreeMap<u64, Vec<Operation>>) {
+/// Histories by key.
+pub(crate) type Histories = BTreeMap<u64, Vec<Operation>>;
+
+/// Lets the clients work, each on one of these services, while something happens. Gives back how many answers they got,
+/// and what they were told.
+pub(crate) fn record(sockets: &[PathBuf], happens: impl FnOnce()) -> (u64, Histories) {
     let world = World { names: AtomicU32::new(CLIENTS as u32), ..World::default() };
-    let mut service = Service::start(house);
-    let socket = service.socket().to_owned();
-    let mut dice = Dice::new(3);
-    let (mut answers, mut kills, mut history) = (0, 0, BTreeMap::<u64, Vec<Operation>>::new());
+    let (mut answers, mut history) = (0, Histories::new());
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let client = Client {
                     world: &world,
-                    socket: &socket,
+                    socket: &sockets[number as usize % sockets.len()],
                     line: None,
                     who: number as Who,
                     dice: Dice::new(100 + number),
@@ -174,13 +175,8 @@ fn record(house: &House, long: Duration) -> (u64, u32, BTreeMap<u64, Vec<Operati
                 scope.spawn(move || client.work())
             })
             .collect();
-        let began = Instant::now();
-        while began.elapsed() < long {
-            std::thread::sleep(Duration::from_millis(LIFE_MS / 2 + dice.below(LIFE_MS)));
-            service.kill();
-            service = Service::start(house);
-            kills += 1;
-        }
+        // Whatever fails, the clients have to end.
+        let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(happens));
         world.over.store(true, Ordering::SeqCst);
         for client in clients {
             let (count, of_client) = client.join().expect("a client");
@@ -189,23 +185,45 @@ fn record(house: &House, long: Duration) -> (u64, u32, BTreeMap<u64, Vec<Operati
                 history.entry(key).or_default().extend(operations);
             }
         }
+        happened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-    (answers, kills, history)
+    (answers, history)
+}
+
+/// How many were never told what became of their question.
+pub(crate) fn unanswered(history: &Histories) -> usize {
+    let unknown = |did: &Did| matches!(did, Did::Acquire(_, Told::Nothing) | Did::Release(_, Told::Nothing));
+    history.values().flatten().filter(|operation| unknown(&operation.did)).count()
+}
+
+/// There is one order of events for each key that explains every answer.
+pub(crate) fn explain(history: &Histories) {
+    for (key, operations) in history {
+        assert!(is_linearizable(operations), "k{key}: no order explains {operations:#?}");
+    }
 }
 
 #[test]
 fn whatever_the_clients_were_told_is_one_order_of_events_for_each_key() {
     let house = House::new();
     let long = Duration::from_secs(if deep() { 20 } else { 3 });
-    let (answers, kills, history) = record(&house, long);
-    let unknown = |did: &Did| matches!(did, Did::Acquire(_, Told::Nothing) | Did::Release(_, Told::Nothing));
-    let open = history.values().flatten().filter(|operation| unknown(&operation.did)).count();
+    let mut service = Service::start(&house);
+    let socket = service.socket().to_owned();
+    let (mut dice, mut kills) = (Dice::new(3), 0);
+    let (answers, history) = record(&[socket], || {
+        let began = Instant::now();
+        while began.elapsed() < long {
+            std::thread::sleep(Duration::from_millis(LIFE_MS / 2 + dice.below(LIFE_MS)));
+            service.kill();
+            service = Service::start(&house);
+            kills += 1;
+        }
+    });
+    let open = unanswered(&history);
     println!("{answers} answers in {long:?}, {kills} kills, {open} never answered");
     assert!(answers > long.as_secs() * 200, "{answers} answers are too few to prove anything");
     assert!(kills >= 2 && open >= 1, "{kills} kills left {open} without an answer");
-    for (key, operations) in &history {
-        assert!(is_linearizable(operations), "k{key}: no order explains {operations:#?}");
-    }
+    explain(&history);
     // The same checker refuses the same history once a single answer in it is a lie.
     let (key, mut doctored) = history.into_iter().next().expect("a history");
     let lie = doctored.iter_mut().find_map(|operation| match &mut operation.did {

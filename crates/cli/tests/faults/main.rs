@@ -13,6 +13,9 @@ mod fight;
 mod history;
 mod kill;
 mod model;
+mod redis;
+#[path = "../../../engine/tests/redis/server.rs"]
+mod redis_server;
 mod service;
 mod shim;
 mod wall;

@@ -12,7 +12,7 @@ mod spaces;
 
 use std::sync::Arc;
 
-use crate::Engine;
+use crate::{Engine, Position, Record};
 
 pub use scribe::Scribe;
 
@@ -29,6 +29,11 @@ pub trait Builder: Sync {
 
     /// A second engine on the same store beside the first; none if a store takes one only.
     fn beside(&self, guard: &Self::Guard) -> impl Future<Output = Option<Arc<dyn Engine>>> + Send;
+
+    /// The place after a record, by the chain that the engine makes.
+    fn following(&self, before: Position, record: &Record) -> Position {
+        before.following(record.batch, record.stamp, &record.payload)
+    }
 }
 
 /// Runs every law, each on a store of its own.

@@ -17,7 +17,7 @@ pub(super) async fn appends_are_in_order_and_without_a_gap<B: Builder>(builder: 
     let mut before = Position { epoch: scribe.at.epoch, ..Position::ORIGIN };
     assert_ne!(before.epoch, 0, "an epoch is drawn");
     for record in &records {
-        assert_eq!(record.position, before.following(record.batch, record.stamp, &record.payload));
+        assert_eq!(record.position, builder.following(before, record));
         before = record.position;
     }
 }

@@ -35,6 +35,11 @@ impl Running {
                 return self.give_up(&asked, &doubtful, Failure::Unavailable(why));
             }
             tries += 1;
+            let mourns = asked.iter().any(|asked| matches!(asked.command, Command::Mourn { .. }));
+            if tries > 1 && self.mourned.is_some() && !mourns {
+                // First of all: whoever asks for what went is told that it is lost, not that nobody holds it.
+                Box::pin(self.mourn()).await;
+            }
             self.contention.before_append(tries).await;
             let now = self.ledger.now();
             let id = self.batches.next();
@@ -152,6 +157,8 @@ impl Running {
         if moved > revision {
             self.moved.mark_changed();
         }
+        // A ledger that falls from here on has lost something.
+        self.last_moved = self.last_moved.max(moved);
         let told = self.desk.settle(appended);
         self.note_epoch();
         if appended.durable {
@@ -276,7 +283,7 @@ impl Running {
         if let Some(rewritten) = folded.rewritten.take() {
             let (lost, last_token) = (rewritten.known.len(), rewritten.last_token);
             tracing::warn!(space = %self.space, %position, lost, "the ledger was rewritten: what was known of it is void");
-            self.rewrites += 1;
+            self.outlets.rewrites.fetch_add(1, Ordering::Relaxed);
             self.published = 0;
             self.durable_revision = position.revision;
             folded.unplaced.extend(std::mem::take(&mut self.parked).into_iter().map(|parked| parked.ticket));
@@ -297,7 +304,7 @@ impl Running {
 
     /// Entry numbers of different epochs, or from before and after a rewriting, have nothing to do with each other.
     fn note_epoch(&self) {
-        let epoch = self.desk.position().epoch.wrapping_add(self.rewrites);
+        let epoch = self.desk.position().epoch.wrapping_add(self.outlets.rewrites.load(Ordering::Relaxed));
         self.outlets.epoch.store(epoch, Ordering::Relaxed);
     }
 }

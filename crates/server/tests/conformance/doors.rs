@@ -1,12 +1,13 @@
-//! A service in this process, and the doors to it.
+//! Services in this process, and the doors to them.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper_client::{Client, Endpoint};
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Millis;
-use lockkeeper_engine::Durability;
+use lockkeeper_engine::{Durability, Options};
 use lockkeeper_keeper::audit::Audit;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
@@ -16,11 +17,16 @@ use lockkeeper_server::service::{About, Caller, Input, Service};
 use lockkeeper_wire::operation::Operation;
 use serde_json::{Value, json};
 
+use crate::redis_server::RedisServer;
+
 #[derive(Clone, Copy)]
 pub(crate) enum EngineKind {
     Memory,
     File,
     FileInterval,
+    Redis,
+    /// One that syncs before it answers.
+    RedisAlways,
 }
 
 #[derive(Clone, Copy)]
@@ -30,78 +36,78 @@ pub(crate) enum DoorKind {
     Http,
 }
 
-/// A running service with one door, and everything that has to live as long.
+/// Running services on one store, each with one door, and everything that has to live as long.
 pub(crate) struct House {
     runtime: tokio::runtime::Runtime,
-    service: Arc<Service>,
-    door: Door,
+    doors: Vec<Door>,
+    /// Whose turn it is: no question goes to the service that had the one before.
+    turn: AtomicUsize,
+    engine: EngineKind,
+    redis: Option<RedisServer>,
     _folder: tempfile::TempDir,
 }
 
 #[derive(Clone)]
 enum Door {
-    Api,
+    Api(Arc<Service>),
     Client(Client),
 }
 
 pub(crate) const SECRET: &str = "a-secret-of-the-tests";
 
 impl House {
-    pub(crate) fn open(engine: EngineKind, door: DoorKind) -> House {
-        House::with_quota(engine, door, 0)
-    }
-
-    pub(crate) fn with_quota(engine: EngineKind, door: DoorKind, quota: u32) -> House {
+    /// Several services share the store, and take turns.
+    pub(crate) fn open(engine: EngineKind, door: DoorKind, services: usize) -> House {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-        let (url, durability) = match engine {
-            EngineKind::Memory => ("memory:".to_owned(), Durability::Always),
-            EngineKind::File => (format!("file:{}", folder.path().join("ledgers").display()), Durability::Always),
-            EngineKind::FileInterval => {
-                (format!("file:{}", folder.path().join("ledgers").display()), Durability::Interval)
-            }
+        let redis = match engine {
+            EngineKind::Memory | EngineKind::File | EngineKind::FileInterval => None,
+            EngineKind::Redis => Some(RedisServer::start()),
+            EngineKind::RedisAlways => Some(RedisServer::durable()),
         };
-        let socket_path = folder.path().join("socket");
-        let (service, address) = runtime.block_on(async {
-            let engine = lockkeeper_engine::open(&url, durability).expect("an engine");
-            let mut settings = Settings::default();
-            settings.rules.quota_limit = quota;
-            settings.rules.quota_window = Millis(60_000);
-            let metrics = Arc::new(Metrics::new());
-            let audit = Audit::open(folder.path(), metrics.clone()).expect("an audit log");
-            let about = About { background: false, durability: durability.to_string(), socket: None, listen: None };
-            let space = Space::parse("test").expect("a space");
-            let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
-            let socket = serve::bind_socket(&socket_path).await.expect("a socket");
-            let http = serve::bind_http("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
-            let address = http.local_addr().expect("an address");
-            let credentials = Credentials::new(vec![Credential::new(SECRET, None, true)]);
-            let doors = Doors { socket: Some(socket), http: Some(http), credentials, hosts: Vec::new() };
-            tokio::spawn(serve::run(service.clone(), doors));
-            (service, address)
+        let ledgers = format!("file:{}", folder.path().join("ledgers").display());
+        let (url, durability) = match (engine, &redis) {
+            (EngineKind::File, _) => (ledgers, Durability::Always),
+            (EngineKind::FileInterval, _) => (ledgers, Durability::Interval),
+            (_, Some(redis)) => (redis.url(), Durability::Always),
+            (_, None) => ("memory:".to_owned(), Durability::Always),
+        };
+        let doors = (0..services).map(|number| {
+            let place = folder.path().join(number.to_string());
+            std::fs::create_dir(&place).expect("a folder");
+            serve(&runtime, &url, durability, &place, door)
         });
-        let endpoint = match door {
-            DoorKind::Api => None,
-            DoorKind::Socket => Some(Endpoint::Unix(socket_path)),
-            DoorKind::Http => {
-                Some(Endpoint::Http { url: format!("http://{address}"), credential: Some(SECRET.into()) })
-            }
-        };
-        let door =
-            endpoint.map_or(Door::Api, |endpoint| Door::Client(Client::connect(endpoint).expect("a connection")));
-        House { runtime, service, door, _folder: folder }
+        let doors = doors.collect();
+        House { runtime, doors, turn: AtomicUsize::new(0), engine, redis, _folder: folder }
+    }
+
+    /// How strong the grants of its engine are.
+    pub(crate) fn strength(&self) -> &'static str {
+        match self.engine {
+            EngineKind::File | EngineKind::RedisAlways => "strict",
+            EngineKind::Memory | EngineKind::FileInterval | EngineKind::Redis => "best_effort",
+        }
+    }
+
+    /// The Redis behind its services.
+    pub(crate) fn redis(&mut self) -> &mut RedisServer {
+        self.redis.as_mut().expect("an engine on Redis")
+    }
+
+    fn door(&self) -> &Door {
+        &self.doors[self.turn.fetch_add(1, Ordering::Relaxed) % self.doors.len()]
     }
 
     /// Asks, and gives back the status and the body.
     pub(crate) fn ask(&self, operation: Operation, body: Value) -> (u16, Value) {
-        ask(&self.door, &self.service, self.runtime.handle(), operation, body)
+        ask(self.door(), self.runtime.handle(), operation, body)
     }
 
     /// Asks something that waits, beside the test.
     pub(crate) fn ask_aside(&self, operation: Operation, body: Value) -> std::thread::JoinHandle<(u16, Value)> {
-        let (door, service, handle) = (self.door.clone(), self.service.clone(), self.runtime.handle().clone());
-        let asked = std::thread::spawn(move || ask(&door, &service, &handle, operation, body));
+        let (door, handle) = (self.door().clone(), self.runtime.handle().clone());
+        let asked = std::thread::spawn(move || ask(&door, &handle, operation, body));
         std::thread::sleep(Duration::from_millis(150));
         asked
     }
@@ -131,15 +137,44 @@ impl House {
     }
 }
 
-fn ask(
-    door: &Door,
-    service: &Service,
-    handle: &tokio::runtime::Handle,
-    operation: Operation,
-    body: Value,
-) -> (u16, Value) {
+/// Starts a service, and goes to one of its doors.
+fn serve(runtime: &tokio::runtime::Runtime, url: &str, durability: Durability, place: &Path, door: DoorKind) -> Door {
+    let socket_path = place.join("socket");
+    let (service, address) = runtime.block_on(async {
+        let engine =
+            lockkeeper_engine::open(url, &Options { durability, ..Options::default() }).await.expect("an engine");
+        let mut settings = Settings::default();
+        settings.rules.quota_limit = 0;
+        let metrics = Arc::new(Metrics::new());
+        let audit = Audit::open(place, metrics.clone()).expect("an audit log");
+        let about = About {
+            background: false,
+            engine_from: "a test".to_owned(),
+            durability: durability.to_string(),
+            socket: None,
+            listen: None,
+        };
+        let space = Space::parse("test").expect("a space");
+        let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
+        let socket = serve::bind_socket(&socket_path).await.expect("a socket");
+        let http = serve::bind_http("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+        let address = http.local_addr().expect("an address");
+        let credentials = Credentials::new(vec![Credential::new(SECRET, None, true)]);
+        let doors = Doors { socket: Some(socket), http: Some(http), credentials, hosts: Vec::new() };
+        tokio::spawn(serve::run(service.clone(), doors));
+        (service, address)
+    });
+    let endpoint = match door {
+        DoorKind::Api => return Door::Api(service),
+        DoorKind::Socket => Endpoint::Unix(socket_path),
+        DoorKind::Http => Endpoint::Http { url: format!("http://{address}"), credential: Some(SECRET.into()) },
+    };
+    Door::Client(Client::connect(endpoint).expect("a connection"))
+}
+
+fn ask(door: &Door, handle: &tokio::runtime::Handle, operation: Operation, body: Value) -> (u16, Value) {
     match door {
-        Door::Api => {
+        Door::Api(service) => {
             let text = body.to_string();
             let reply = handle.block_on(service.call(operation, Input::Json(text.as_bytes()), &Caller::local()));
             (reply.status, serde_json::from_slice(&reply.body).expect("JSON"))

@@ -297,9 +297,7 @@ pub(crate) fn p14_a_grant_says_how_strong_it_is(house: &House) {
     let lock = house.granted("a", "f", json!({}));
     let (_, status) = house.ask(Operation::Status, json!({}));
     assert_eq!(lock["strength"], status["strength"]);
-    let durable =
-        status["engine"].as_str().is_some_and(|engine| engine.starts_with("file:")) && status["durability"] == "always";
-    assert_eq!(lock["strength"], if durable { "strict" } else { "best_effort" });
+    assert_eq!(lock["strength"], house.strength());
 }
 
 fn of_feature(session: &str) -> serde_json::Value {

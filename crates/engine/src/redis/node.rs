@@ -1,0 +1,85 @@
+//! One Redis that is asked: its connection, made anew when it is lost, and what it tells by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::{Cmd, Value};
+use tokio::sync::Mutex;
+
+use super::address::Host;
+use super::connection::Connection;
+use super::dial::Dial;
+use super::notices::Notices;
+use super::patience::Patience;
+use super::trouble::Trouble;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    dial: Arc<Dial>,
+    /// None: whichever is the master when a connection is made.
+    host: Option<Host>,
+    line: Mutex<Line>,
+    is_durable: AtomicBool,
+    pub(super) notices: Notices,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    connection: Option<Arc<Connection>>,
+    patience: Patience,
+}
+
+impl Node {
+    pub(super) fn new(dial: Arc<Dial>, host: Option<Host>) -> Node {
+        let notices = Notices::start(dial.clone(), host.clone());
+        Node { dial, host, line: Mutex::default(), is_durable: AtomicBool::new(false), notices }
+    }
+
+    /// What it acknowledged survives power loss, as far as it was said when it was last connected to.
+    pub(super) fn is_durable(&self) -> bool {
+        self.is_durable.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn ask(&self, command: &Cmd, bytes: usize) -> Result<Value, Trouble> {
+        self.connection().await?.ask(command, bytes).await
+    }
+
+    /// The connection, made and examined if there is none. As long as that has just failed, it is not tried again.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, Trouble> {
+        // Held while connecting: whoever comes meanwhile gets the same connection, or the same failure.
+        let mut line = self.line.lock().await;
+        if let Some(connection) = line.connection.as_ref().filter(|connection| !connection.is_gone()) {
+            return Ok(connection.clone());
+        }
+        line.connection = None;
+        if let Some(why) = line.patience.refusal() {
+            return Err(Trouble::Unsent(why));
+        }
+        let place = &self.dial.address;
+        match self.dial.command(self.host.as_ref()).await {
+            Ok((connection, facts)) => {
+                if line.patience.succeeded() {
+                    tracing::info!(%place, host = %connection.host(), "Redis is there again");
+                }
+                self.is_durable.store(facts.is_durable, Ordering::Relaxed);
+                let connection = Arc::new(connection);
+                line.connection = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(error) => {
+                let (_, first) = line.patience.failed(error.clone());
+                if first {
+                    tracing::warn!(%place, %error, "Redis can't be used; trying again and again");
+                }
+                Err(Trouble::Unsent(error))
+            }
+        }
+    }
+
+    /// Looks for the right Redis anew before the next command.
+    pub(super) async fn hang_up(&self) {
+        if let Some(connection) = self.line.lock().await.connection.take() {
+            connection.give_up();
+        }
+    }
+}

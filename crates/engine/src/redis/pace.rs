@@ -1,0 +1,181 @@
+//! The time of a ledger in Redis, as far as it is known here: between two bounds that run with this machine's clock.
+//!
+//! Redis has only a wall clock, which people and daemons set. What was told last, and how long ago, bounds what can be
+//! true now; a wall clock that says otherwise was set, and is not believed.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use lockkeeper_core::time::{Stamp, Time};
+
+use crate::time_source::TimeSource;
+
+/// How far a clock may be off that nobody has set.
+const SLACK_MICROS: u64 = 500_000;
+/// One part in so many is how fast two clocks may drift apart.
+const DRIFT_PART: u64 = 100;
+/// Lua counts exactly up to here.
+const MICROS_MAX: u64 = (1 << 53) - 1;
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    source: Arc<dyn TimeSource>,
+    seen: Mutex<Seen>,
+}
+
+/// What was told so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The latest time that was told.
+    last: u64,
+    anchor: Option<Anchor>,
+}
+
+/// The ledger's time when this machine started, if it had run then: at least, and at most.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    low: i64,
+    high: i64,
+    /// When the time was last told, since this machine started.
+    told: u64,
+}
+
+/// Goes along with a question: what its answer can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    sent: u64,
+    pub(super) lower: u64,
+    /// Zero: none.
+    pub(super) upper: u64,
+}
+
+impl Pace {
+    pub(super) fn new(source: Arc<dyn TimeSource>) -> Pace {
+        Pace { source, seen: Mutex::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no holder panics")
+    }
+
+    /// A lower bound of the ledger's time, and this machine's wall clock.
+    pub(super) fn now(&self) -> Stamp {
+        let reading = self.source.reading();
+        let time = self.seen().lower(reading.since_boot);
+        Stamp { time: Time(time), wall: reading.wall.min(MICROS_MAX) }
+    }
+
+    /// What can be true now.
+    pub(super) fn bounds(&self) -> Bounds {
+        let sent = self.source.reading().since_boot;
+        let seen = self.seen();
+        let upper = seen.anchor.map_or(0, |anchor| {
+            let slack = SLACK_MICROS + sent.saturating_sub(anchor.told) / DRIFT_PART;
+            at(anchor.high, sent).saturating_add(slack)
+        });
+        Bounds { sent, lower: seen.lower(sent), upper: upper.min(MICROS_MAX) }
+    }
+
+    /// The answer to a question that went out with these bounds told the time.
+    pub(super) fn told(&self, bounds: Bounds, time: Time) {
+        let received = self.source.reading().since_boot;
+        let mut seen = self.seen();
+        seen.last = seen.last.max(time.0);
+        let low = base(time, received);
+        let low = seen.anchor.map_or(low, |anchor| anchor.low.max(low));
+        seen.anchor = Some(Anchor { low, high: base(time, bounds.sent).max(low), told: received });
+    }
+
+    /// Somebody was given this stamp.
+    pub(super) fn stamped(&self, time: Time) {
+        let mut seen = self.seen();
+        seen.last = seen.last.max(time.0);
+    }
+}
+
+impl Seen {
+    fn lower(&self, since_boot: u64) -> u64 {
+        self.anchor.map_or(0, |anchor| at(anchor.low, since_boot)).max(self.last).min(MICROS_MAX)
+    }
+}
+
+fn base(time: Time, since_boot: u64) -> i64 {
+    time.0.cast_signed().wrapping_sub(since_boot.cast_signed())
+}
+
+fn at(base: i64, since_boot: u64) -> u64 {
+    u64::try_from(base.saturating_add(since_boot.cast_signed())).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time_source::{FakeTime, Reading};
+
+    const WALL: u64 = 1_700_000_000_000_000;
+    const SECOND: u64 = 1_000_000;
+
+    fn pace() -> (Arc<FakeTime>, Pace) {
+        let time = Arc::new(FakeTime::new(Reading { boot: 7, since_boot: 5 * SECOND, wall: WALL }));
+        (time.clone(), Pace::new(time))
+    }
+
+    /// Asks, and is told the time after a while.
+    fn ask(time: &FakeTime, pace: &Pace, took: u64, told: u64) -> Bounds {
+        let bounds = pace.bounds();
+        time.pass(took);
+        pace.told(bounds, Time(told));
+        bounds
+    }
+
+    #[test]
+    fn who_was_told_nothing_bounds_nothing() {
+        let (_, pace) = pace();
+        let bounds = pace.bounds();
+        assert_eq!((bounds.lower, bounds.upper), (0, 0));
+    }
+
+    #[test]
+    fn time_runs_on_from_what_was_told_and_never_ahead_of_it() {
+        let (time, pace) = pace();
+        ask(&time, &pace, 1000, WALL);
+        assert_eq!(pace.now().time, Time(WALL), "the answer may be as old as the question, or as new as its arrival");
+        time.pass(10 * SECOND);
+        assert_eq!(pace.now().time, Time(WALL + 10 * SECOND));
+        let bounds = pace.bounds();
+        assert_eq!(bounds.lower, WALL + 10 * SECOND);
+        assert_eq!(bounds.upper, WALL + 10 * SECOND + 1000 + SLACK_MICROS + SECOND / 10);
+    }
+
+    #[test]
+    fn a_slow_answer_does_not_set_time_back() {
+        let (time, pace) = pace();
+        ask(&time, &pace, 0, WALL);
+        ask(&time, &pace, 3 * SECOND, WALL);
+        assert_eq!(pace.now().time, Time(WALL + 3 * SECOND));
+    }
+
+    #[test]
+    fn what_the_ledger_says_counts_even_beyond_the_bounds() {
+        let (time, pace) = pace();
+        ask(&time, &pace, 0, WALL);
+        // Another writer remembers more than we do: this machine may have been stopped meanwhile.
+        ask(&time, &pace, 0, WALL + 60 * SECOND);
+        let bounds = pace.bounds();
+        assert_eq!(bounds.lower, WALL + 60 * SECOND);
+        assert_eq!(bounds.upper, WALL + 60 * SECOND + SLACK_MICROS);
+    }
+
+    #[test]
+    fn repeated_answers_do_not_widen_the_bounds() {
+        let (time, pace) = pace();
+        ask(&time, &pace, 0, WALL);
+        for second in 1..100 {
+            time.pass(SECOND);
+            // The wall clock of Redis jumped: the script falls back to the lower bound.
+            let told = pace.bounds().lower;
+            let bounds = ask(&time, &pace, 0, told);
+            assert_eq!(bounds.lower, WALL + second * SECOND);
+            assert!(bounds.upper <= WALL + second * SECOND + SLACK_MICROS + SECOND / DRIFT_PART);
+        }
+    }
+}

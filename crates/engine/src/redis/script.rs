@@ -1,0 +1,82 @@
+//! The scripts that run inside Redis: asked for by their hash, and sent whole when Redis does not have them.
+
+use std::sync::LazyLock;
+
+use redis::Cmd;
+
+const LEDGER: &str = include_str!("scripts/ledger.lua");
+const APPEND: &str = include_str!("scripts/append.lua");
+const READ: &str = include_str!("scripts/read.lua");
+const OUTSIDE: &str = include_str!("scripts/outside.lua");
+const STORE: &str = include_str!("scripts/store.lua");
+const COMPACT: &str = include_str!("scripts/compact.lua");
+
+/// Refused by a Redis whose memory is full.
+const TAKES: &str = "#!lua\n";
+/// Served by a Redis whose memory is full: it frees something.
+const FREES: &str = "#!lua flags=allow-oom\n";
+/// Changes nothing.
+const LOOKS: &str = "#!lua flags=no-writes\n";
+
+/// Records a batch that takes something.
+pub(super) static APPEND_TAKING: LazyLock<Script> = LazyLock::new(|| Script::new(&[TAKES, LEDGER, APPEND]));
+/// Records a batch that only frees.
+pub(super) static APPEND_FREEING: LazyLock<Script> = LazyLock::new(|| Script::new(&[FREES, LEDGER, APPEND]));
+/// Hands back what was missed.
+pub(super) static LOOK: LazyLock<Script> = LazyLock::new(|| Script::new(&[LOOKS, LEDGER, READ]));
+/// Looks at names outside of the ledger.
+pub(super) static LOOK_OUTSIDE: LazyLock<Script> = LazyLock::new(|| Script::new(&[LOOKS, OUTSIDE]));
+/// Adds a part to a snapshot: in the end it frees what it replaces.
+pub(super) static STORE_PART: LazyLock<Script> = LazyLock::new(|| Script::new(&[FREES, STORE]));
+/// Switches to a snapshot, and trims what it stands for.
+pub(super) static SWITCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[FREES, LEDGER, COMPACT]));
+
+#[derive(Debug)]
+pub(super) struct Script {
+    text: String,
+    hash: String,
+}
+
+impl Script {
+    fn new(parts: &[&str]) -> Script {
+        let text = parts.concat();
+        let hash = sha1_smol::Sha1::from(&text).digest().to_string();
+        Script { text, hash }
+    }
+
+    /// Runs it, if Redis has it.
+    pub(super) fn by_hash(&self, call: &Call<'_>) -> Cmd {
+        call.command("EVALSHA", &self.hash)
+    }
+
+    /// Runs it, and leaves it there.
+    pub(super) fn by_text(&self, call: &Call<'_>) -> Cmd {
+        call.command("EVAL", &self.text)
+    }
+}
+
+/// What a script is given.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub(super) keys: &'a [&'a str],
+    pub(super) args: &'a [&'a [u8]],
+}
+
+impl Call<'_> {
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(self.keys.len());
+        for key in self.keys {
+            command.arg(*key);
+        }
+        for arg in self.args {
+            command.arg(*arg);
+        }
+        command
+    }
+
+    /// How much is sent.
+    pub(super) fn bytes(&self) -> usize {
+        self.args.iter().map(|arg| arg.len()).sum()
+    }
+}

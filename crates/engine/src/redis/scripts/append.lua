@@ -1,0 +1,89 @@
+-- ARGV: the position that is expected, the bounds of time, the bytes that may be handed back, then the batch.
+-- KEYS from the third on are names outside of the ledger that others see and may take; for each of them two of the last
+-- ARGV: for how many more milliseconds it is taken ('0': no longer), and whether it must have been free before.
+local head, damage = read_head()
+if damage then
+  return redis.error_reply(damage)
+end
+local at = position()
+local lower, upper, budget = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local batch, payload, hash = ARGV[7], ARGV[8], ARGV[9]
+local proposed, proposed_wall = tonumber(ARGV[10]), tonumber(ARGV[11])
+local log_bytes_max, epoch, channel, note_bytes_max = tonumber(ARGV[12]), ARGV[13], ARGV[14], tonumber(ARGV[15])
+local time, wall = clock(head, lower, upper)
+
+local is_end
+if head then
+  is_end = at.epoch == head.epoch and at.revision == head.revision and at.digest == head.digest
+else
+  is_end = is_origin(at)
+end
+if not is_end then
+  return missed(head, at, time, budget)
+end
+
+local is_new = not head
+if is_new then
+  head = {
+    epoch = epoch, revision = 0, digest = ZERO, time = 0, volume = 0, base_revision = 0, base_digest = ZERO,
+    base_volume = 0, snapshot = '', snapshot_parts = '0', snapshot_bytes = '0', snapshot_hash = '',
+  }
+end
+if head.volume - head.base_volume + #payload > log_bytes_max then
+  return told('full', time, head)
+end
+
+-- What others have is not overwritten, and keeps from recording what would need it.
+local mark, theirs, outside = MARK .. head.epoch, {}, {}
+for place = 3, #KEYS do
+  local value = redis.pcall('GET', KEYS[place])
+  theirs[place] = value and value ~= mark
+  if theirs[place] and ARGV[11 + 2 * place] == '1' then
+    outside[#outside + 1] = { KEYS[place], tostring(redis.call('PTTL', KEYS[place])) }
+  end
+end
+if #outside > 0 then
+  local answer = told('taken', time, head)
+  answer[4] = outside
+  return answer
+end
+
+-- What the writer proposes is taken when it lies between the last stamp and now.
+local stamp, stamp_wall = time, wall
+if proposed >= head.time and proposed <= time then
+  stamp, stamp_wall = proposed, proposed_wall
+end
+local volume = head.volume + #payload
+local header = table.concat({ head.digest, batch, whole(stamp), whole(stamp_wall), whole(volume) }, ' ')
+local chained = table.concat({ head.epoch, head.digest, batch, whole(stamp), whole(stamp_wall), hash }, ' ')
+local digest = string.sub(redis.sha1hex(chained), 1, 16)
+local revision = whole(head.revision + 1)
+
+-- First, because it is the one that a user's permissions may not allow: what fails here has changed nothing.
+local note = head.epoch .. ' ' .. revision .. ' ' .. digest
+if #payload <= note_bytes_max then
+  note = note .. ' ' .. header .. '\n' .. payload
+end
+redis.call('SPUBLISH', channel, note)
+redis.call('XADD', LOG, revision .. '-0', 'h', header, 'p', payload)
+local fields = { 'revision', revision, 'digest', digest, 'time', whole(stamp), 'offset', whole(time - wall),
+  'volume', whole(volume) }
+if is_new then
+  for _, field in ipairs({ 'format', FORMAT, 'epoch', epoch, 'base_revision', '0', 'base_digest', ZERO,
+    'base_volume', '0', 'snapshot', '', 'snapshot_parts', '0', 'snapshot_bytes', '0', 'snapshot_hash', '' }) do
+    fields[#fields + 1] = field
+  end
+end
+redis.call('HSET', HEAD, unpack(fields))
+for place = 3, #KEYS do
+  local left = ARGV[10 + 2 * place]
+  if not theirs[place] and left ~= '0' then
+    redis.call('SET', KEYS[place], mark, 'PX', left)
+  elseif not theirs[place] then
+    redis.call('DEL', KEYS[place])
+  end
+end
+head.revision, head.digest, head.volume = head.revision + 1, digest, volume
+local answer = told('appended', time, head)
+answer[4] = { whole(stamp), whole(stamp_wall) }
+return answer

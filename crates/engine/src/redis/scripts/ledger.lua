@@ -1,0 +1,144 @@
+-- What every script of a ledger begins with. Nothing here knows what a lock is.
+--
+-- KEYS[1] is the head, a hash; KEYS[2] the log, a stream with one entry for each batch behind the snapshot.
+-- A position is an epoch and a digest of 16 hexadecimal digits each, and a revision.
+-- Times are microseconds: whole numbers below 2^53, which Lua keeps exactly.
+local HEAD, LOG = KEYS[1], KEYS[2]
+local FORMAT = '1'
+-- The value of names outside of the ledger that it shows as taken; the epoch follows.
+local MARK = 'lockkeeper '
+local ZERO = '0000000000000000'
+-- What a record costs besides its payload.
+local RECORD_BYTES = 160
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The head; nil when there is no ledger; and what is wrong, if anything is.
+local function read_head()
+  local field = redis.call('HMGET', HEAD, 'format', 'epoch', 'revision', 'digest', 'time', 'offset', 'volume',
+    'base_revision', 'base_digest', 'base_volume', 'snapshot', 'snapshot_parts', 'snapshot_bytes', 'snapshot_hash')
+  local kept = redis.call('XLEN', LOG)
+  if not field[1] then
+    if kept > 0 then
+      return nil, 'DAMAGED there are ' .. kept .. ' records and no head'
+    end
+    return nil
+  end
+  if field[1] ~= FORMAT then
+    return nil, 'DAMAGED it has the format ' .. field[1] .. ', and only ' .. FORMAT .. ' is known here'
+  end
+  for place = 1, 14 do
+    if not field[place] then
+      return nil, 'DAMAGED its head is not whole'
+    end
+  end
+  local head = {
+    epoch = field[2], revision = tonumber(field[3]), digest = field[4],
+    time = tonumber(field[5]), offset = tonumber(field[6]), volume = tonumber(field[7]),
+    base_revision = tonumber(field[8]), base_digest = field[9], base_volume = tonumber(field[10]),
+    snapshot = field[11], snapshot_parts = field[12], snapshot_bytes = field[13], snapshot_hash = field[14],
+  }
+  if kept ~= head.revision - head.base_revision then
+    return nil, 'DAMAGED ' .. whole(head.revision - head.base_revision) .. ' records should be there, and '
+      .. kept .. ' are'
+  end
+  return head
+end
+
+-- The time of the ledger and the wall clock of this server. As long as somebody remembers how late it was, a wall
+-- clock that is set moves nothing: the ledger's time goes on from what they remember.
+local function clock(head, lower, upper)
+  local parts = redis.call('TIME')
+  local wall = tonumber(parts[1]) * 1000000 + tonumber(parts[2])
+  local time = wall + (head and head.offset or 0)
+  if time < lower or (upper > 0 and time > upper) then
+    time = lower
+  end
+  if head and time < head.time then
+    time = head.time
+  end
+  return time, wall
+end
+
+-- The records from this revision on: as many as there is room for, and at least one.
+local function page(head, from, budget)
+  local records, size = {}, 0
+  if budget == 0 or from > head.revision then
+    return records
+  end
+  local function take(first, count)
+    local entries = redis.call('XRANGE', LOG, whole(first) .. '-0', '+', 'COUNT', whole(count))
+    for _, entry in ipairs(entries) do
+      local fields = entry[2]
+      records[#records + 1] = { entry[1], fields[2], fields[4] }
+      size = size + RECORD_BYTES + #fields[4]
+    end
+    return #entries
+  end
+  if take(from, 1) == 0 then
+    return records
+  end
+  local volume = tonumber(string.match(records[1][2], '%d+$'))
+  local rest = head.volume - volume + (head.revision - from) * RECORD_BYTES
+  -- A few at a time if not all fit: how large they are is known only when they are there.
+  local count = (size + rest <= budget) and head.revision or 4
+  while size < budget and from + #records <= head.revision do
+    if take(from + #records, count) == 0 then
+      break
+    end
+  end
+  return records
+end
+
+-- The digest right before a record that is kept.
+local function digest_before(revision)
+  local entry = redis.call('XRANGE', LOG, whole(revision) .. '-0', whole(revision) .. '-0')[1]
+  return entry and string.sub(entry[2][2], 1, 16)
+end
+
+-- Whether the ledger has passed this place, and still knows.
+local function has_place(head, at)
+  if at.epoch ~= head.epoch or at.revision < head.base_revision or at.revision > head.revision then
+    return false
+  elseif at.revision == head.revision then
+    return at.digest == head.digest
+  elseif at.revision == head.base_revision then
+    return at.digest == head.base_digest
+  end
+  return at.digest == digest_before(at.revision + 1)
+end
+
+local function is_origin(at)
+  return at.epoch == ZERO and at.revision == 0 and at.digest == ZERO
+end
+
+local function position()
+  return { epoch = ARGV[1], revision = tonumber(ARGV[2]), digest = ARGV[3] }
+end
+
+local function told(word, time, head, records)
+  if not head then
+    return { word, whole(time) }
+  end
+  return { word, whole(time), {
+    head.epoch, whole(head.revision), head.digest, whole(head.volume - head.base_volume),
+    whole(head.base_revision), head.base_digest,
+    head.snapshot, head.snapshot_parts, head.snapshot_bytes, head.snapshot_hash,
+  }, records or {} }
+end
+
+-- What somebody missed who stands at a place.
+local function missed(head, at, time, budget)
+  if not head then
+    return told('empty', time)
+  elseif is_origin(at) and head.snapshot == '' then
+    return told('asked', time, head, page(head, 1, budget))
+  elseif has_place(head, at) then
+    return told('asked', time, head, page(head, at.revision + 1, budget))
+  elseif is_origin(at) or (at.epoch == head.epoch and at.revision < head.base_revision) then
+    return told('snapshot', time, head, page(head, head.base_revision + 1, budget))
+  end
+  return told('rewritten', time, head, page(head, head.base_revision + 1, budget))
+end

@@ -1,0 +1,186 @@
+//! Files that are shared with clients that know nothing of Lockkeeper: two services and plain clients on one Redis.
+
+#[path = "../../engine/tests/redis/server.rs"]
+mod server;
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use lockkeeper_core::command::{Acquire, Actor, Command, Want, Which};
+use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::mode::Mode;
+use lockkeeper_core::outcome::{Answer, Refusal};
+use lockkeeper_core::session::{AgentName, Intention, SessionId};
+use lockkeeper_core::space::Space;
+use lockkeeper_core::span::Span;
+use lockkeeper_core::time::Millis;
+use lockkeeper_engine::{Engine, Redis};
+use lockkeeper_keeper::Keeper;
+use lockkeeper_keeper::settings::Settings;
+
+use self::server::RedisServer;
+
+const NAME: &str = "lock:file:src/a.rs";
+
+async fn keeper(server: &RedisServer) -> Keeper {
+    let space = Space::parse("shared").unwrap();
+    let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).unwrap();
+    let ledger = engine.open(&space).await.unwrap();
+    let mut settings = Settings::default();
+    settings.rules.quota_limit = 0;
+    Keeper::open(space, ledger, &settings, Arc::default(), tokio_util::sync::CancellationToken::new()).await.unwrap()
+}
+
+fn actor(session: &str) -> Actor {
+    let (session, agent) = (SessionId::parse(session).unwrap(), AgentName::parse(session).unwrap());
+    Actor { session, agent, agent_type: None, bound: false }
+}
+
+fn acquire(session: &str, key: &str, wait: u64) -> Command {
+    let (key, span) = match key.split_once('#') {
+        Some((key, lines)) => (key, Span::parse(lines).unwrap()),
+        None => (key, Span::WHOLE),
+    };
+    let target = Target::new(Key::parse(key).unwrap(), span).unwrap();
+    Command::Acquire(Acquire {
+        actor: actor(session),
+        wants: vec![Want { target, mode: Mode::Exclusive }],
+        intention: Intention::default(),
+        ttl: Millis(30_000),
+        wait: Millis(wait),
+        priority: 5,
+        feature: None,
+        request: None,
+    })
+}
+
+fn release(session: &str) -> Command {
+    Command::Release { actor: actor(session), which: Which::Everything, token: None, request: None }
+}
+
+/// A client as others write them: `SET NX PX`, and a script that compares and deletes.
+struct Plain {
+    reader: BufReader<TcpStream>,
+}
+
+impl Plain {
+    fn connect(server: &RedisServer) -> Plain {
+        let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Plain { reader: BufReader::new(stream) }
+    }
+
+    fn ask(&mut self, words: &[&str]) -> String {
+        let mut sent = format!("*{}\r\n", words.len());
+        for word in words {
+            let _ = write!(sent, "${}\r\n{word}\r\n", word.len());
+        }
+        self.reader.get_mut().write_all(sent.as_bytes()).unwrap();
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        if let Some(length) = line.strip_prefix('$').and_then(|length| length.trim().parse::<usize>().ok()) {
+            let mut bytes = vec![0; length + 2];
+            self.reader.read_exact(&mut bytes).unwrap();
+        }
+        line.trim().to_owned()
+    }
+
+    fn take(&mut self) -> bool {
+        self.ask(&["SET", NAME, "theirs", "NX", "PX", "5000"]) == "+OK"
+    }
+
+    fn give_back(&mut self) {
+        let script = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+        assert_eq!(self.ask(&["EVAL", script, "1", NAME, "theirs"]), ":1", "it was still theirs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_is_seen_by_others_and_what_others_hold_is_respected() {
+    let server = RedisServer::start();
+    let (one, other) = (keeper(&server).await, keeper(&server).await);
+    let mut plain = Plain::connect(&server);
+    // Some lines of a file are enough to show it; it is free when the last lock on it is gone.
+    assert!(matches!(one.ask(acquire("a", "src/a.rs#1-5", 0)).await, Ok(Answer::Granted { .. })));
+    assert!(matches!(other.ask(acquire("b", "src/a.rs#7-9", 0)).await, Ok(Answer::Granted { .. })));
+    assert!(!plain.take());
+    one.ask(release("a")).await.unwrap();
+    assert!(!plain.take());
+    other.ask(release("b")).await.unwrap();
+    assert!(plain.take());
+    // Theirs is a lock of the whole file.
+    for keeper in [&one, &other] {
+        let answer = keeper.ask(acquire("c", "src/a.rs#100-", 0)).await.unwrap();
+        let Answer::Refused(Refusal::Busy(busy)) = answer else { panic!("{answer:?}") };
+        assert_eq!(busy.conflicts[0].with.agent().to_string(), "external");
+    }
+    assert!(matches!(one.ask(acquire("c", "src/b.rs", 0)).await, Ok(Answer::Granted { .. })));
+    // Whoever waits for it gets it soon after it is given back.
+    let waiting = {
+        let other = other.clone();
+        tokio::spawn(async move { other.ask(acquire("d", "src/a.rs", 60_000)).await })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished());
+    plain.give_back();
+    let begin = Instant::now();
+    assert!(matches!(waiting.await.unwrap(), Ok(Answer::Granted { .. })));
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(!plain.take());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_client_and_lockkeeper_never_both_hold_a_file() {
+    const ROUNDS: usize = 10_000;
+    let server = RedisServer::start();
+    let (inside, rounds, ours) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    let enter = |inside: &AtomicBool| assert!(!inside.swap(true, Ordering::SeqCst), "two hold one file");
+    let peers: Vec<_> = (0..2)
+        .map(|_| {
+            let (inside, rounds, mut plain) = (inside.clone(), rounds.clone(), Plain::connect(&server));
+            std::thread::spawn(move || {
+                while rounds.load(Ordering::Relaxed) < ROUNDS {
+                    if plain.take() {
+                        enter(&inside);
+                        inside.store(false, Ordering::SeqCst);
+                        plain.give_back();
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(Duration::from_micros(700));
+                }
+            })
+        })
+        .collect();
+    let (one, other) = (keeper(&server).await, keeper(&server).await);
+    let agents = [("a", &one), ("b", &one), ("c", &other)].map(|(session, keeper)| {
+        let (keeper, inside, rounds) = (keeper.clone(), inside.clone(), rounds.clone());
+        tokio::spawn(async move {
+            let mut held = 0;
+            while rounds.load(Ordering::Relaxed) < ROUNDS {
+                if let Ok(Answer::Granted { .. }) = keeper.ask(acquire(session, "src/a.rs#3-4", 500)).await {
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two hold one file");
+                    tokio::task::yield_now().await;
+                    inside.store(false, Ordering::SeqCst);
+                    keeper.ask(release(session)).await.unwrap();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                    held += 1;
+                }
+                tokio::time::sleep(Duration::from_micros(500)).await;
+            }
+            held
+        })
+    });
+    for agent in agents {
+        ours.fetch_add(agent.await.unwrap(), Ordering::Relaxed);
+    }
+    for peer in peers {
+        peer.join().unwrap();
+    }
+    let (ours, all) = (ours.load(Ordering::Relaxed), rounds.load(Ordering::Relaxed));
+    assert!(ours > 50 && all - ours > 50, "both get their turns: {ours} of {all} were ours");
+    println!("{all} rounds, {ours} of them ours");
+}

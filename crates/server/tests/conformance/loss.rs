@@ -1,0 +1,88 @@
+//! What a service says while its Redis is away, and after it came back with less than it had.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_wire::operation::Operation;
+use serde_json::json;
+
+use crate::doors::{DoorKind, EngineKind, House, wanting};
+
+/// How long a question may take while Redis is away: the limits of connecting, asking and reading, and some air.
+const TOLD_WITHIN: Duration = Duration::from_secs(8);
+
+/// Asks until the service can answer again.
+fn until_it_answers(house: &House, operation: Operation, body: &serde_json::Value) -> (u16, serde_json::Value) {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (status, answer) = house.ask(operation, body.clone());
+        if status != 503 {
+            return (status, answer);
+        }
+        assert!(Instant::now() < give_up, "{answer}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn while_away_nothing_is_granted(house: &House) {
+    for body in [wanting("b", "f", json!({})), wanting("b", "other", json!({}))] {
+        let asked = Instant::now();
+        let (status, answer) = house.ask(Operation::Acquire, body);
+        assert_eq!(status, 503, "{answer}");
+        assert!(["unavailable", "outcome_unknown"].contains(&answer["error"].as_str().expect("a word")), "{answer}");
+        assert!(asked.elapsed() < TOLD_WITHIN, "{:?}", asked.elapsed());
+    }
+    let (status, answer) = house.ask(Operation::Active, json!({}));
+    assert_eq!((status, answer["error"].as_str()), (503, Some("unavailable")), "{answer}");
+}
+
+#[test]
+fn a_redis_that_is_away_grants_nothing_and_all_goes_on_when_it_is_back() {
+    let mut house = House::open(EngineKind::RedisAlways, DoorKind::Socket, 2);
+    let lock = house.granted("a", "f", json!({ "ttl_minutes": 5 }));
+    house.redis().kill();
+    while_away_nothing_is_granted(&house);
+    house.redis().start_again();
+    let busy = wanting("b", "f", json!({}));
+    for _ in 0..2 {
+        let (status, answer) = until_it_answers(&house, Operation::Acquire, &busy);
+        assert_eq!((status, answer["error"].as_str()), (409, Some("busy")), "{answer}");
+    }
+    let beat = json!({ "session_id": "a", "file_path": "f", "fencing_token": lock["fencing_token"] });
+    assert_eq!(house.ask(Operation::Renew, beat).0, 200);
+    assert_eq!(house.ask(Operation::Status, json!({})).1["rewrites"], 0);
+    house.redis().pause();
+    while_away_nothing_is_granted(&house);
+    house.redis().resume();
+    assert_eq!(until_it_answers(&house, Operation::Acquire, &busy).0, 409);
+}
+
+#[test]
+fn a_redis_that_lost_everything_is_said_and_its_holders_are_told_and_tokens_rise() {
+    let mut house = House::open(EngineKind::Redis, DoorKind::Http, 3);
+    let lock = house.granted("a", "f", json!({ "ttl_minutes": 5 }));
+    house.granted("b", "g", json!({ "ttl_minutes": 5 }));
+    for _ in 0..3 {
+        assert_eq!(house.held().len(), 2, "every service knows of them");
+    }
+    for round in 1..=2 {
+        if round == 1 {
+            house.redis().ask(&["FLUSHALL"]);
+        } else {
+            house.granted("a", "f", json!({ "ttl_minutes": 5 }));
+            house.redis().kill();
+            house.redis().start_again();
+        }
+        let renew = json!({ "session_id": "a", "file_path": "f", "fencing_token": lock["fencing_token"] });
+        let (status, answer) = until_it_answers(&house, Operation::Renew, &renew);
+        assert_eq!((status, answer["error"].as_str()), (410, Some("lock_lost")), "{answer}");
+        let (status, again) = until_it_answers(&house, Operation::Acquire, &wanting("c", "f", json!({})));
+        assert_eq!(status, 200, "{again}");
+        assert!(again["fencing_token"].as_u64() > lock["fencing_token"].as_u64(), "{again}");
+        let (status, _) = house.ask(Operation::Release, json!({ "session_id": "c", "file_path": "f" }));
+        assert_eq!(status, 200);
+        for _ in 0..3 {
+            let (_, status) = house.ask(Operation::Status, json!({}));
+            assert!(status["rewrites"].as_u64() >= Some(round), "{status}");
+        }
+    }
+}

@@ -159,6 +159,8 @@ pub(crate) struct Config {
     pub(crate) place: Place,
     repository: ConfigFile,
     user: ConfigFile,
+    /// The folder of the user's settings file.
+    settings: PathBuf,
 }
 
 impl Config {
@@ -166,11 +168,19 @@ impl Config {
         let place = Place::find()?;
         let repository = read(&place.root.join(CONFIG_FILE))?;
         repository.harmless().with_context(|| format!("{}", place.root.join(CONFIG_FILE).display()))?;
-        let user = match etcetera::base_strategy::choose_native_strategy() {
-            Ok(strategy) => read(&strategy.config_dir().join("lockkeeper").join(CONFIG_FILE))?,
-            Err(_) => ConfigFile::default(),
+        let (user, settings) = match etcetera::base_strategy::choose_native_strategy() {
+            Ok(strategy) => {
+                let settings = strategy.config_dir().join("lockkeeper");
+                (read(&settings.join(CONFIG_FILE))?, settings)
+            }
+            Err(_) => (ConfigFile::default(), PathBuf::new()),
         };
-        Ok(Config { home: home()?, place, repository, user })
+        Ok(Config { home: home()?, place, repository, user, settings })
+    }
+
+    /// A file that the settings name: one without a folder lies beside them, wherever the service was started.
+    fn beside_settings(&self, file: &Path) -> PathBuf {
+        self.settings.join(file)
     }
 
     fn text(&self, variables: &[&str], field: impl Fn(&ConfigFile) -> Option<&String>) -> Option<String> {
@@ -249,7 +259,8 @@ impl Config {
         let own = auth::read_or_make(&path).with_context(|| format!("the credential {}", path.display()))?;
         let mut all = vec![Credential::new(&own, None, true)];
         for entry in self.user.credentials.iter().flatten() {
-            let secret = auth::read(&entry.file).with_context(|| format!("the credential {}", entry.file.display()))?;
+            let file = self.beside_settings(&entry.file);
+            let secret = auth::read(&file).with_context(|| format!("the credential {}", file.display()))?;
             let agent = entry.agent_id.as_deref().map(AgentName::parse).transpose()?;
             all.push(Credential::new(&secret, agent, entry.operator));
         }
@@ -320,9 +331,12 @@ impl Config {
 
     /// The policy as it is written now: in the file that is named, or in the user's own settings.
     pub(crate) fn policy(&self) -> Result<Policy> {
+        if self.user.policy_file.is_some() && self.user.policy.is_some() {
+            bail!("a policy is in [policy] or in the file that policy_file names, not in both");
+        }
         let named = policy_from_environment();
         match (named.as_ref().or(self.user.policy_file.as_ref()), &self.user.policy) {
-            (Some(path), _) => read_policy(path),
+            (Some(path), _) => read_policy(&self.beside_settings(path)),
             (None, Some(text)) => policy(text.clone()).with_context(|| format!("policy in {CONFIG_FILE}")),
             (None, None) => Ok(Policy::default()),
         }

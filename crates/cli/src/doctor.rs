@@ -102,6 +102,13 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
             Ok(session) => well("session", session),
             Err(_) => ill("session", "no terminal, and SESSION_ID is not set", "export SESSION_ID=my-agent-1"),
         },
+        match config.policy() {
+            Ok(policy) if policy.is_empty() => {
+                well("policy", "none: every agent may lock, and only the operator takes away")
+            }
+            Ok(policy) => well("policy", output::counted(policy.rule_names().count(), "rule")),
+            Err(error) => ill("policy", format!("{error:#}"), "mend it: no service starts with it"),
+        },
         private("home", &config.home, 0o077),
         private("credential", &config.credential_file(), 0o077),
         disk(&config.home),

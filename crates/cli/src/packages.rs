@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use lockkeeper_client::Error;
+use lockkeeper_core::key::Key;
 use lockkeeper_packages::{Document, Package, Plan, Problem, Report, limits};
 use lockkeeper_wire::answer::{Changed, LockView, PolicyVerdict};
 use lockkeeper_wire::number::Whole;
@@ -107,7 +108,7 @@ impl Named {
         let report = lockkeeper_packages::validate(&name, &text);
         if report.is_valid() && !context.global.json {
             let packages = report.document.as_ref().map_or(0, |document| document.packages.len());
-            say!("{name} is valid: {packages} packages");
+            say!("{name} is valid: {}", output::counted(packages, "package"));
         } else {
             told(context, &report);
         }
@@ -148,7 +149,7 @@ impl Take {
         self.trusted(context, settings.min_trust_level)?;
         let wait = self.wait.as_deref().map(config::length).transpose();
         let wait = wait.map_err(|error| Failure::usage(error.to_string()))?;
-        let locks: Vec<LockSpec> = specs(package).collect();
+        let locks = specs(context, package)?;
         if locks.is_empty() {
             say!("Package {} locks nothing", self.package);
             return Ok(());
@@ -196,7 +197,7 @@ impl GiveBack {
         let (identity, client) = (context.identity()?, context.client()?);
         let mut released: Vec<LockView> = Vec::new();
         let mut failed = None;
-        for spec in specs(package) {
+        for spec in specs(context, package)? {
             let request = ReleaseRequest { file_path: Some(spec.file_path), ..ReleaseRequest::default() };
             match client.call::<Changed>(Operation::Release, &identity.sign(request)) {
                 Ok(answer) => released.extend(answer.locks),
@@ -209,9 +210,16 @@ impl GiveBack {
             }
         }
         if context.global.json {
-            output::json(&serde_json::json!({ "success": failed.is_none(), "action": "released", "locks": released }));
+            let mut answer =
+                serde_json::json!({ "success": failed.is_none(), "action": "released", "locks": released });
+            if let Some(error) = &failed {
+                answer["error"] = error.word().text().into();
+                answer["message"] = error.to_string().into();
+            }
+            output::json(&answer);
         } else {
-            say!("Package {} has given {} locks back", output::bold(&self.package), released.len());
+            let locks = output::counted(released.len(), "lock");
+            say!("Package {} has given {locks} back", output::bold(&self.package));
         }
         match failed {
             Some(error) if !context.global.json => Err(error.into()),
@@ -226,8 +234,11 @@ fn capitalised(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn specs(package: &Package) -> impl Iterator<Item = LockSpec> {
-    package.locks.iter().map(|key| LockSpec { file_path: key.to_string(), ..LockSpec::default() })
+/// What a package locks, as files are named here: a link is the file that it leads to.
+fn specs(context: &Context, package: &Package) -> Result<Vec<LockSpec>, Failure> {
+    let place = &context.config()?.place;
+    let spec = |key: &Key| Ok(LockSpec { file_path: place.of_repository(key)?, ..LockSpec::default() });
+    package.locks.iter().map(spec).collect()
 }
 
 /// A document whose packages can be worked on; that some overlap is told beside.

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::key::Key;
 use lockkeeper_core::key::logical::PREFIXES;
+use lockkeeper_core::key::{Key, KeyKind};
 
 /// The name of the file that settings of a repository are in.
 pub(crate) const CONFIG_FILE: &str = "lockkeeper.toml";
@@ -93,6 +93,14 @@ impl Place {
         Ok(key)
     }
 
+    /// A key as a document of the repository names it: its paths are relative to the root, wherever the command is.
+    pub(crate) fn of_repository(&self, key: &Key) -> Result<String, InvalidPath> {
+        if key.kind() == KeyKind::Logical {
+            return Ok(key.to_string());
+        }
+        Place { here: self.root.clone(), ..self.clone() }.key(key.as_str())
+    }
+
     /// The worktree of this repository that a file is in: this one, or another.
     fn root_of(&self, file: &Path) -> Option<PathBuf> {
         if file.starts_with(&self.root) {
@@ -111,6 +119,18 @@ impl Place {
             return Ok((typed.to_owned(), None));
         }
         match typed.rsplit_once(':') {
+            // A file with a colon in its name.
+            Some(_) if self.here.join(typed).is_file() => Ok((self.key(typed)?, None)),
+            // `port:5432` is a key of no namespace, not a line of a file that is not there.
+            Some((path, lines)) if is_lines(lines) && is_word(path) && !self.here.join(path).exists() => {
+                Err(match Key::parse(typed) {
+                    Err(error) => InvalidPath {
+                        word: lockkeeper_wire::word::Word::OperationNotPermitted,
+                        message: format!("{error}; and there is no file '{path}' whose lines could be meant"),
+                    },
+                    Ok(_) => invalid(typed, "there is no such file"),
+                })
+            }
             Some((path, lines)) if is_lines(lines) && !path.is_empty() => Ok((self.key(path)?, Some(lines.to_owned()))),
             // `x.rs:a-b` is a slip of the pen, not a key of a namespace `x.rs`.
             Some((path, lines)) if path.contains(['.', '/']) && !lines.contains('/') => Err(InvalidPath {
@@ -123,6 +143,14 @@ impl Place {
             Some(_) | None => Ok((self.key(typed)?, None)),
         }
     }
+}
+
+/// Whether a text could be the prefix of a namespace.
+fn is_word(text: &str) -> bool {
+    // One letter is a name, or a drive.
+    text.len() > 1
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'-' || b == b'_')
 }
 
 /// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.

@@ -8,7 +8,7 @@ use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ports {
@@ -89,8 +89,12 @@ fn status(context: &Context) -> Result<(), Failure> {
         output::json(&status);
         return Ok(());
     }
+    let elsewhere = output::counted(status.elsewhere, "session");
     if status.allocations.is_empty() {
         say!("No session has ports; there is room for {}, from {} on.", status.sessions_max, status.base_port);
+        if status.elsewhere > 0 {
+            note!("{elsewhere} of other spaces on this machine have some of it.");
+        }
         return Ok(());
     }
     output::table(
@@ -101,5 +105,8 @@ fn status(context: &Context) -> Result<(), Failure> {
             [ports.session_id, ports.owner, range, ports.compose_project_name, more]
         }),
     );
+    if status.elsewhere > 0 {
+        note!("{elsewhere} of other spaces on this machine have ports, too.");
+    }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::lock;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Session {
@@ -66,6 +66,9 @@ fn opened(context: &Context, answer: &SessionOpened) {
         .restored
         .iter()
         .for_each(|back| say!("  got back {}, fencing token {}", lock::described(back), back.fencing_token));
+    for pause in &answer.paused {
+        note!("{}", output::paused(pause));
+    }
     for skipped in &answer.skipped {
         let target = output::target(&skipped.file_path, skipped.start_line, skipped.end_line);
         say!("  did not get back {target}: {}", skipped.message);

@@ -292,24 +292,56 @@ pub fn names(word: &str, operation: &str) -> bool {
     word == operation || operation.rsplit_once('/').is_some_and(|(_, verb)| verb == word)
 }
 
+/// What stars may stand for in keys: enough that a pattern which none of it makes a key matches none at all.
+const WITNESSES: [&str; 18] = [
+    "",
+    "a",
+    "a/b",
+    "/a",
+    "a/",
+    "b.rs",
+    ".rs",
+    "GET",
+    "GET /a",
+    " /a",
+    "a.b",
+    ".b",
+    "schema:a",
+    "migration-slot",
+    "a:pause",
+    ":pause",
+    "pause",
+    "contract",
+];
+
 /// Why a pattern can match no key as it is kept: a rule that never speaks would pass for one that protects.
 fn never_matches(pattern: &str) -> Option<String> {
-    // What stands before the first star begins every key that it matches. A whole key has no more.
-    let start = pattern.find('*').map_or(pattern, |star| &pattern[..star]);
-    let logical = start.split_once(':').map(|(prefix, _)| PREFIXES.contains(&prefix));
-    if start.len() == pattern.len() || logical == Some(false) {
-        return match Key::parse(start) {
-            Ok(key) if key.as_str() == start => None,
-            Ok(key) => Some(format!("'{start}' is kept as '{key}'")),
-            Err(error) => Some(error.to_string()),
-        };
+    let lines = pattern.rsplit_once(':').map(|(_, lines)| lines);
+    if lines.is_some_and(|lines| !lines.is_empty() && lines.bytes().all(|b| b.is_ascii_digit() || b == b'-')) {
+        return Some(format!("'{pattern}' names lines, and a rule is about whole keys"));
     }
-    let detour = |part: &str| part.is_empty() || part == "." || part == "..";
-    let mut parts = start.split('/');
-    // The last one goes on behind the star.
-    parts.next_back();
-    let strange = logical.is_none() && (start.contains('\\') || parts.any(detour));
-    strange.then(|| format!("a path begins with a name and has one '/' between names, unlike '{pattern}'"))
+    let parts: Vec<&str> = pattern.split('*').collect();
+    let kept = |text: &str| Key::parse(text).is_ok_and(|key| key.as_str() == text);
+    match parts.as_slice() {
+        [whole] => match Key::parse(whole) {
+            Ok(key) if key.as_str() == *whole => None,
+            Ok(key) => Some(format!("'{whole}' is kept as '{key}'")),
+            Err(error) => Some(error.to_string()),
+        },
+        // The star of a tree or a level is part of the key.
+        _ if kept(pattern) || WITNESSES.iter().any(|star| kept(&parts.join(star))) => None,
+        [first, middle, last] if each_two(|one, two| kept(&[first, one, middle, two, last].concat())) => None,
+        [_, _] | [_, _, _] => Some(match Key::parse(&parts.join("a")) {
+            Err(error) => error.to_string(),
+            Ok(key) => format!("no key looks like '{pattern}', but '{key}' is one"),
+        }),
+        // Too many stars to be sure.
+        _ => None,
+    }
+}
+
+fn each_two(fits: impl Fn(&str, &str) -> bool) -> bool {
+    WITNESSES.iter().any(|one| WITNESSES.iter().any(|two| fits(one, two)))
 }
 
 /// A text in which a star stands for any letters.

@@ -178,13 +178,48 @@ fn a_key_that_none_can_match_is_refused_with_what_is_wrong() {
         "nope:x",
         "a/",
         "api:GET /a//b",
+        "src/auth.rs:10-50",
+        "api:get *",
+        "api:GET  *",
+        "api:GET v1*",
+        "db:schema:Us*",
+        "db:schemas:*",
+        "event:User.*",
+        "flag:Billing/*",
+        "feature:*:stop",
+        "contract:/x*",
+        ".git/*",
+        "src/*/../y",
     ] {
         let refused = policy(&[], vec![rule("r", "deny", &[], &[], &[never])]).expect_err(never);
         assert!(matches!(refused, InvalidPolicy::NoKey { .. }), "{never}: {refused}");
     }
-    for fine in
-        ["*", "*.rs", "src/*", "src/**", "src/*/test*.rs", ".github/*", "api:* /v1/*", "contract:*", "flag:a/*", "x.rs"]
-    {
+    for fine in [
+        "*",
+        "*.rs",
+        "src/*",
+        "src/**",
+        "src/*/test*.rs",
+        ".github/*",
+        "api:* /v1/*",
+        "contract:*",
+        "flag:a/*",
+        "x.rs",
+        "feature:*:pause",
+        "feature:*",
+        "*:*",
+        "api:GET *",
+        "api:*",
+        "db:*",
+        "db:schema:*",
+        "event:*.created",
+        "flag:*",
+        "env:*",
+        "src/*/b/*/c*",
+        "**/test_*.py",
+        "src/a b*",
+        "?*",
+    ] {
         policy(&[], vec![rule("r", "deny", &[], &[], &[fine])]).expect(fine);
     }
 }

@@ -21,6 +21,8 @@ pub struct Glob {
     anchor: usize,
     /// Where the text begins with which every path in the set ends: within the last part.
     tail: usize,
+    /// With what the last part of every path in the set begins, as a range of the text.
+    name: (usize, usize),
 }
 
 /// A step through a path, letter by letter.
@@ -89,7 +91,9 @@ impl Glob {
             None => text.len(),
         };
         let tail = text.rfind(['*', '?', '/']).map_or(0, |at| at + 1);
-        Ok(Glob { text, tokens, anchor, tail })
+        let last = text.rfind('/').map_or(0, |slash| slash + 1);
+        let name = (last, text[last..].find(['*', '?']).map_or(text.len(), |wild| last + wild));
+        Ok(Glob { text, tokens, anchor, tail, name })
     }
 
     pub fn as_str(&self) -> &str {
@@ -109,7 +113,9 @@ impl Glob {
     pub(crate) fn is_apart(&self, other: &Glob) -> bool {
         let (anchor, other_anchor) = (self.anchor(), other.anchor());
         let (tail, other_tail) = (&self.text[self.tail..], &other.text[other.tail..]);
-        (!anchor.starts_with(other_anchor) && !other_anchor.starts_with(anchor))
+        let (name, other_name) = (&self.text[self.name.0..self.name.1], &other.text[other.name.0..other.name.1]);
+        (!name.starts_with(other_name) && !other_name.starts_with(name))
+            || (!anchor.starts_with(other_anchor) && !other_anchor.starts_with(anchor))
             || (!tail.ends_with(other_tail) && !other_tail.ends_with(tail))
     }
 

@@ -35,7 +35,7 @@ use lockkeeper_wire::request::Asker;
 use lockkeeper_wire::word::Word;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -119,6 +119,8 @@ pub struct Service {
     default_space: Space,
     pub(crate) settings: Settings,
     policy: PolicyInForce,
+    /// Every space that there is a ledger of was opened once.
+    all_spaces_open: OnceCell<()>,
     /// Whoever checks work packages has it.
     packages: Arc<Semaphore>,
     pub(crate) audit: Audit,
@@ -172,6 +174,7 @@ impl Service {
             default_space,
             settings,
             policy: PolicyInForce::default(),
+            all_spaces_open: OnceCell::new(),
             packages: Arc::new(Semaphore::new(1)),
             audit,
             spans: None,

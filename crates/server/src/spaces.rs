@@ -74,6 +74,16 @@ impl Spaces {
         self.opened().values().cloned().collect()
     }
 
+    /// Opens every space that the engine has a ledger of, as far as there is room. What can't be opened is left out.
+    pub(crate) async fn open_all(&self) -> Result<(), EngineError> {
+        for space in self.engine.spaces().await?.into_iter().take(SPACES_MAX) {
+            if let Err(error) = self.keeper(&space).await {
+                tracing::warn!(%space, ?error, "a space can't be opened");
+            }
+        }
+        Ok(())
+    }
+
     /// Lets go of every keeper; each ends when the last question to it is answered.
     pub(crate) fn close(&self) {
         self.open.write().expect("no holder panics").clear();

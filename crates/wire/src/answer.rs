@@ -42,6 +42,9 @@ pub struct Granted {
     /// How strong the grant is: `strict`, `quorum`, `available`, `best_effort`.
     pub strength: Cow<'static, str>,
     pub heartbeat_interval_ms: u64,
+    /// Who pauses the feature that it is held for: only for what was held before.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub paused: Vec<LockView>,
 }
 
 /// Several locks changed: granted as a set, released, renewed.
@@ -256,6 +259,9 @@ pub struct SessionOpened {
     pub refreshed: Vec<LockView>,
     /// Lost, and not to be had now.
     pub skipped: Vec<SkippedView>,
+    /// Who pauses the features that something is held for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub paused: Vec<LockView>,
     pub heartbeat_interval_ms: u64,
 }
 
@@ -473,6 +479,9 @@ pub struct PortsReleased {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PortsStatus {
     pub allocations: Vec<PortsView>,
+    /// How many sessions of other spaces have ports.
+    #[serde(default)]
+    pub elsewhere: usize,
     pub sessions_max: u16,
     pub base_port: u16,
     pub stride: u16,

@@ -162,5 +162,9 @@ fn told(context: &Context, answer: &Value) -> Result<(), Failure> {
             lock.fencing_token
         );
     }
+    let paused: Vec<LockView> = serde_json::from_value(answer["paused"].clone()).unwrap_or_default();
+    for pause in &paused {
+        note!("{}", output::paused(pause));
+    }
     Ok(())
 }

@@ -216,3 +216,72 @@ fn whoever_works_under_a_pause_hears_of_its_beginning_and_its_end() {
     assert!(said.err.contains("Paused by lead: the schema moves"), "{said:?}");
     assert!(said.err.contains("lead no longer holds feature:F-1:pause"), "{said:?}");
 }
+
+#[test]
+fn ports_are_not_given_twice_on_one_machine_also_after_a_restart() {
+    let house = House::new();
+    let elsewhere = |session: &str, verb: &[&str]| {
+        let folder = house.path().join("elsewhere");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut command = house.command(session, verb);
+        let said = command.current_dir(folder).arg("--json").output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&said.stdout).unwrap()
+    };
+    let first = house.json("a", &["ports", "allocate"]);
+    assert_eq!(house.say("a", &["stop"]).code, 0);
+    let second = elsewhere("b", &["ports", "allocate"]);
+    assert_ne!(first["allocation"]["db_port"], second["allocation"]["db_port"]);
+    assert_eq!(elsewhere("b", &["ports", "status"])["elsewhere"], 1);
+}
+
+#[test]
+fn a_rule_against_taking_a_key_holds_for_every_way_to_take_it() {
+    let house = House::new();
+    let file = house.path().join("policy.toml");
+    let rule = "[[rules]]\nname = \"hands off\"\neffect = \"deny\"\nkeys = [\"feature:*:pause\", \"docs/index.md\"]\noperations = [\"acquire\"]\n";
+    std::fs::write(&file, rule).unwrap();
+    settings(&house, &format!("policy_file = {:?}\n", file.display().to_string()));
+    for verb in [
+        &["lock", "acquire", "feature:G:pause"][..],
+        &["feature", "pause", "G", "-m", "x"],
+        &["room", "open", "docs/index.md"],
+    ] {
+        let said = house.say("bob", verb);
+        assert!(said.code == 6 && said.err.contains("hands off"), "{verb:?}: {said:?}");
+    }
+    // The other way round, too.
+    std::fs::write(&file, rule.replace("[\"acquire\"]", "[\"features/pause\"]")).unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    assert_eq!(house.say("bob", &["lock", "acquire", "feature:G:pause"]).code, 6);
+    // A claim is judged by its keys.
+    std::fs::write(&file, rule.replace("operations = [\"acquire\"]", "")).unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    assert_eq!(house.say("bob", &["feature", "register", "F", "docs/index.md"]).code, 6);
+}
+
+#[test]
+fn settings_name_files_beside_them_and_one_policy() {
+    let house = House::new();
+    settings(&house, "policy_file = \"mine.toml\"\n");
+    let said = house.say("a", &["doctor"]);
+    assert!(said.code == 1 && said.out.contains("BAD policy") && said.out.contains("mine.toml"), "{said:?}");
+    std::fs::write(house.path().join("config/lockkeeper/mine.toml"), POLICY).unwrap();
+    // Not the one of whatever folder the command happens to be in.
+    std::fs::write(house.repository().join("mine.toml"), "").unwrap();
+    assert_eq!(house.say("bob", &["lock", "acquire", "contract:a.yaml"]).code, 6);
+    assert_eq!(house.say("bob", &["doctor"]).code, 0);
+    settings(&house, "policy_file = \"mine.toml\"\n[policy]\n");
+    let said = house.say("a", &["doctor"]);
+    assert!(said.code == 1 && said.out.contains("not in both"), "{said:?}");
+}
+
+#[test]
+fn asking_again_under_a_pause_says_so() {
+    let house = House::new();
+    let again = ["lock", "acquire", "src/a.rs", "--feature", "F3"];
+    assert_eq!(house.say("ann", &again).code, 0);
+    assert_eq!(house.say("lead", &["feature", "pause", "F3", "-m", "the schema moves"]).code, 0);
+    assert_eq!(house.json("ann", &again)["paused"][0]["owner"], "lead");
+    assert!(house.say("ann", &again).err.contains("Paused by lead"));
+    assert_eq!(house.json("ann", &["session", "open"])["paused"][0]["owner"], "lead");
+}

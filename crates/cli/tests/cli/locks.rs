@@ -355,3 +355,19 @@ fn a_session_that_comes_back_waits_for_what_others_have_taken_meanwhile() {
     let said = house.say("b", &["session", "restore", "--wait", "100ms"]);
     assert!(said.code == 0 && said.out.contains("did not get back z.rs"), "{said:?}");
 }
+
+#[test]
+fn a_number_behind_an_unknown_prefix_is_no_line_of_a_file() {
+    let house = House::new();
+    for key in ["port:5432", "foo:1-2"] {
+        let said = house.say("a", &["lock", "acquire", key]);
+        assert!(said.code == 6 && said.err.contains("no known prefix"), "{key}: {said:?}");
+    }
+    std::fs::write(house.repository().join("notes"), "").unwrap();
+    assert_eq!(house.json("a", &["lock", "acquire", "notes:7"])["start_line"], 7);
+    assert_eq!(house.json("a", &["lock", "acquire", "Makefile:7"])["start_line"], 7, "about to be written");
+    let odd = house.repository().join("src/a:b.rs");
+    std::fs::create_dir_all(odd.parent().unwrap()).unwrap();
+    std::fs::write(odd, "").unwrap();
+    assert_eq!(house.json("a", &["lock", "acquire", "src/a:b.rs"])["file_path"], "src/a:b.rs");
+}

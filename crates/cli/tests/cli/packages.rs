@@ -99,3 +99,18 @@ fn a_bomb_is_refused_within_moments() {
         assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     }
 }
+
+#[test]
+fn a_link_in_a_package_is_the_file_that_it_leads_to() {
+    let house = House::new();
+    let folder = house.repository().join("src/db");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("real.py"), "").unwrap();
+    std::os::unix::fs::symlink("real.py", folder.join("models.py")).unwrap();
+    let (file, id) = (example("work-packages.yaml").display().to_string(), "database");
+    let taken = house.json("a", &["packages", "acquire", &file, "--package", id]);
+    assert!(taken["locks"].as_array().unwrap().iter().any(|lock| lock["file_path"] == "src/db/real.py"), "{taken}");
+    assert_eq!(house.say("b", &["lock", "acquire", "src/db/models.py"]).code, 5);
+    house.json("a", &["packages", "release", &file, "--package", id]);
+    assert_eq!(house.say("b", &["lock", "acquire", "src/db/models.py"]).code, 0);
+}

@@ -210,3 +210,15 @@ fn scopes_that_cannot_be_compared_in_time_are_refused() {
     assert!(report.problems.iter().any(|problem| problem.message.contains("too many stars")), "{report:?}");
     assert!(Document::parse("x", &document(&packages)).is_ok());
 }
+
+#[test]
+fn a_thousand_packages_with_tests_of_their_own_are_compared() {
+    let packages: Vec<String> = (0..1_000)
+        .map(|i| {
+            let scope = format!("'src/p{i}/**', 'tests/**/test_p{i}_*.py'");
+            package(&format!("p{i}"), "", &format!("src/p{i}/main.py"), "", &scope)
+        })
+        .collect();
+    let report = in_time(|| report(&document(&packages)));
+    assert!(report.is_valid(), "{:?}", report.problems.first());
+}

@@ -42,6 +42,7 @@ impl Service {
         noted.key = Some(format!("feature:{id}"));
         let (keeper, actor) = self.asked(Operation::RegisterFeature, &body, caller, noted, None).await?;
         let claims = claims(body.resource_claims.as_deref())?;
+        self.permit(Operation::RegisterFeature, caller, Some(&actor.agent), &claims)?;
         let merge_priority = match body.merge_priority {
             None => 5,
             Some(Whole(priority)) if (1..=i128::from(PRIORITY_MAX)).contains(&priority) => priority as u8,
@@ -158,6 +159,7 @@ impl Service {
             lock,
             strength: keeper.strength().word().into(),
             heartbeat_interval_ms: self.heartbeat(ttl),
+            paused: Vec::new(),
         })
     }
 

@@ -12,6 +12,7 @@ use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::Millis;
+use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{
     Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView,
 };
@@ -59,6 +60,7 @@ impl Service {
         let strength = keeper.strength().word().into();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
+        let paused = if fresh < locks.len() { pauses_of(&keeper, had).await? } else { Vec::new() };
         match locks.as_slice() {
             [lock] if !set => json(&Granted {
                 success: true,
@@ -66,6 +68,7 @@ impl Service {
                 lock: viewer.lock(lock),
                 strength,
                 heartbeat_interval_ms: heartbeat,
+                paused: viewer.locks(&paused),
             }),
             _ => json(&Changed {
                 success: true,
@@ -73,7 +76,7 @@ impl Service {
                 locks: viewer.locks(&locks),
                 refreshed: had.iter().map(|lock| lock.id.to_string()).collect(),
                 lost: Vec::new(),
-                paused: Vec::new(),
+                paused: viewer.locks(&paused),
                 file_path: None,
                 strength: Some(strength),
                 heartbeat_interval_ms: Some(heartbeat),
@@ -353,6 +356,12 @@ fn changes(action: &'static str, locks: Vec<LockView>, file_path: Option<String>
         strength: None,
         heartbeat_interval_ms: None,
     }
+}
+
+/// Who pauses the features that these locks are held for.
+pub(super) async fn pauses_of(keeper: &Keeper, locks: &[Arc<Lock>]) -> Result<Vec<Arc<Lock>>, No> {
+    let locks = locks.to_vec();
+    Ok(keeper.read(move |state, _| state.pauses_of(&locks)).await?)
 }
 
 /// What was asked for, in one line.

@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::lock::Lock;
-use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Verdict};
+use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Trust, Verdict};
 use lockkeeper_core::session::AgentName;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::PolicyVerdict;
@@ -156,7 +156,8 @@ impl Service {
         // Of the agent that is asked about: whoever asks may be the operator.
         let stranger = Caller { operator: false, ..caller.clone() };
         let mut verdict = judged(&self.policy_now(), row.operation, &stranger, agent.as_ref(), key.as_ref());
-        if !verdict.allowed && right_of(row.operation) == Right::Admin && verdict.rule == "trust" {
+        let suspended = verdict.trust == Trust::SUSPENDED;
+        if !verdict.allowed && !suspended && right_of(row.operation) == Right::Admin && verdict.rule == "trust" {
             verdict.because.push_str("; the local user and an operator's credential may do it all the same");
         }
         json(&PolicyVerdict {
@@ -178,7 +179,28 @@ pub(super) async fn give_back(keeper: &Keeper, actor: &Actor, locks: &[Arc<Lock>
     Ok(())
 }
 
+/// Judges an operation, and the other one that it comes down to: a pause and a room keep others out as a lock does, and
+/// whoever takes the key of a pause pauses.
 fn judged(
+    policy: &Policy,
+    operation: Operation,
+    caller: &Caller,
+    agent: Option<&AgentName>,
+    key: Option<&Key>,
+) -> Verdict {
+    let verdict = judged_alone(policy, operation, caller, agent, key);
+    let also = match operation {
+        Operation::PauseFeature | Operation::OpenRoom => Some(Operation::Acquire),
+        Operation::Acquire if key.is_some_and(|key| key.paused_feature().is_some()) => Some(Operation::PauseFeature),
+        _ => None,
+    };
+    match also.map(|also| judged_alone(policy, also, caller, agent, key)) {
+        Some(other) if verdict.allowed && !other.allowed => other,
+        Some(_) | None => verdict,
+    }
+}
+
+fn judged_alone(
     policy: &Policy,
     operation: Operation,
     caller: &Caller,

@@ -5,13 +5,16 @@ use lockkeeper_core::limits::{PORTS_EACH, PORTS_TAKEN_MAX};
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::ports::Ports;
 use lockkeeper_core::state::State;
+use lockkeeper_engine::EngineError;
 use lockkeeper_wire::answer::{PortsAllocated, PortsReleased, PortsStatus, PortsView};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
+use lockkeeper_wire::word::Word;
 use sha2::{Digest, Sha256};
 
 use super::{Body, Caller, Noted, Service, json, unexpected};
 use crate::door;
+use crate::refusal::{No, sentence};
 use crate::view::Viewer;
 
 impl Service {
@@ -19,7 +22,8 @@ impl Service {
         let mut taken = body.taken.clone().unwrap_or_default();
         door::at_most(taken.len(), PORTS_TAKEN_MAX)?;
         let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
-        // Spaces are worlds of their own, but they share the machine.
+        // Spaces are worlds of their own, but they share the machine; also those that nobody has asked for since the start.
+        self.all_spaces_open.get_or_try_init(|| self.spaces.open_all()).await.map_err(keeperless)?;
         for other in self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()) {
             let given = |state: &State, _| state.ports().map(|ports| ports.base).collect::<Vec<_>>();
             // A space that can't be read keeps nobody else from theirs.
@@ -52,14 +56,24 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::PortsStatus, caller, &body, None)?;
         let rules = self.settings.rules.ports;
+        self.all_spaces_open.get_or_try_init(|| self.spaces.open_all()).await.map_err(keeperless)?;
+        let mut elsewhere = 0;
+        for other in self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()) {
+            elsewhere += other.read(|state, _| state.ports().count()).await.unwrap_or_default();
+        }
         let status = keeper.read(move |state, now| {
             let viewer = Viewer { now };
             let mut allocations: Vec<_> = state.ports().map(|ports| view(ports, viewer)).collect();
             allocations.sort_unstable_by_key(|ports| ports.db_port);
-            PortsStatus { allocations, sessions_max: rules.sessions, base_port: rules.base, stride: rules.stride }
+            let (sessions_max, base_port, stride) = (rules.sessions, rules.base, rules.stride);
+            PortsStatus { allocations, elsewhere, sessions_max, base_port, stride }
         });
         json(&status.await?)
     }
+}
+
+fn keeperless(error: EngineError) -> No {
+    No::new(Word::Unavailable, sentence(&error.to_string()))
 }
 
 fn view(ports: &Ports, viewer: Viewer) -> PortsView {

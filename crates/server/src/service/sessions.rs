@@ -13,6 +13,7 @@ use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList,
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RestoreRequest, RoomRequest, SessionRequest, StatusRequest};
 
+use super::locks::pauses_of;
 use super::policy::give_back;
 use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
 use crate::refusal::No;
@@ -65,8 +66,10 @@ impl Service {
         }
         let viewer = Viewer { now: keeper.now() };
         noted.ttl = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
+        let paused = pauses_of(&keeper, &refreshed).await?;
         json(&SessionOpened {
             success: true,
+            paused: viewer.locks(&paused),
             session_id: session.to_string(),
             owner: actor.agent.to_string(),
             restored: viewer.locks(&back),

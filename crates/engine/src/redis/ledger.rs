@@ -18,7 +18,7 @@ use super::node::Node;
 use super::nodes::Nodes;
 use super::notices::Ear;
 use super::pace::Pace;
-use super::reply::{Head, Reply, Stored, Word, hex, number, read_outside};
+use super::reply::{End, More, Reply, Stored, Word, hex, number, read_outside};
 use super::script::{self, Call, Script};
 use super::standing::{Found, Standing};
 use super::trouble::Trouble;
@@ -147,7 +147,7 @@ impl Inner {
     async fn look_around(&self) -> Result<(), EngineError> {
         let at = self.standing.end();
         let reply = self.look_at(at, 0).await?;
-        let end = reply.head.as_ref().map_or(Position::ORIGIN, |head| head.end);
+        let end = reply.end.map_or(Position::ORIGIN, |end| end.position);
         let found = match reply.word {
             Word::Empty if at == Position::ORIGIN => Found::Passed,
             Word::Asked | Word::Snapshot => Found::Passed,
@@ -164,9 +164,12 @@ impl Inner {
         if at == Position::ORIGIN {
             // Nothing was known that could be void.
             self.standing.heard(end);
-        } else {
-            self.standing.looked(at, found, end);
+            return Ok(());
         }
+        if found == Found::Void {
+            self.news.forget();
+        }
+        self.standing.looked(at, found, end);
         Ok(())
     }
 
@@ -204,8 +207,8 @@ impl Inner {
             return Err(Trouble::Lost(self.damaged("its scripts answer what nobody understands")));
         };
         self.pace.told(bounds, reply.time);
-        if let Some(head) = &reply.head {
-            self.standing.weigh(head.bytes);
+        if let Some(end) = &reply.end {
+            self.standing.weigh(end.bytes);
         }
         Ok(reply)
     }
@@ -225,8 +228,11 @@ impl Inner {
             let answer = node.ask(command, bytes).await;
             let Err(trouble) = answer else { return answer };
             let misplaced = trouble.is_wrong_place();
+            if misplaced {
+                node.hang_up().await;
+            }
             if misplaced || !matches!(trouble, Trouble::Refused { .. }) {
-                self.nodes.doubt(&node).await;
+                self.nodes.doubt().await;
             }
             tries += 1;
             if !misplaced || tries == 2 {
@@ -237,11 +243,6 @@ impl Inner {
 
     pub(super) fn damaged(&self, details: &str) -> EngineError {
         EngineError::Corrupt { place: self.place.clone(), details: details.to_owned() }
-    }
-
-    /// The keeper gets an answer: where the ledger ends, and whether its past was void.
-    pub(super) fn answered(&self, head: Option<&Head>, was_rewritten: bool) {
-        self.standing.answered(head.map_or(Position::ORIGIN, |head| head.end), was_rewritten);
     }
 
     async fn append(&self, expected: Position, proposed: Stamp, batch: Batch) -> Append {
@@ -283,19 +284,18 @@ impl Inner {
                 return Append::Down(trouble.into_error(&self.place));
             }
         };
-        match (reply.word, reply.stamp, &reply.head) {
+        match (reply.word, &reply.more, reply.end) {
             (Word::Full, _, _) => Append::Full,
-            (Word::Taken, _, _) => Append::Taken(reply.outside),
-            (Word::Appended, Some(stamp), Some(head)) => {
-                let start = Position { epoch: head.end.epoch, ..Position::ORIGIN };
+            (Word::Taken, More::Outside(outside), _) => Append::Taken(outside.clone()),
+            (Word::Appended, More::Stamp(stamp), Some(End { position, .. })) => {
+                let start = Position { epoch: position.epoch, ..Position::ORIGIN };
                 let before = if expected == Position::ORIGIN { start } else { expected };
-                let position = chain::following(before, id, stamp, &hash);
-                if position != head.end {
+                if position != chain::following(before, id, *stamp, &hash) {
                     return Append::Unknown(self.damaged("it was recorded at a place where it does not belong"));
                 }
                 self.pace.stamped(stamp.time);
-                self.answered(Some(head), false);
-                Append::Appended(Appended { position, stamp, durable: true })
+                self.standing.answered(position, false);
+                Append::Appended(Appended { position, stamp: *stamp, durable: true })
             }
             (_, _, _) => match self.delta(expected, reply).await {
                 Ok(delta) => Append::Moved(delta),
@@ -336,13 +336,9 @@ impl Inner {
             Ok(reply) => reply,
             Err(error) => return Confirm::Down(error),
         };
-        let is_end = match (reply.word, &reply.head) {
-            (Word::Empty, _) => expected == Position::ORIGIN,
-            (Word::Asked, Some(head)) => expected == head.end,
-            (_, _) => false,
-        };
-        if is_end {
-            self.answered(reply.head.as_ref(), false);
+        let end = reply.end.map_or(Position::ORIGIN, |end| end.position);
+        if expected == end {
+            self.standing.answered(end, false);
             return Confirm::Current;
         }
         match self.delta(expected, reply).await {

@@ -25,6 +25,11 @@ impl News {
         kept.push_back((before, record));
     }
 
+    /// What was told is of a past that is void.
+    pub(super) fn forget(&self) {
+        self.0.lock().expect("no holder panics").clear();
+    }
+
     /// Everything after a place up to at least the end, if all of it was told. It is given away.
     pub(super) fn take(&self, after: Position, end: Position) -> Option<Vec<Record>> {
         let mut kept = self.0.lock().expect("no holder panics");

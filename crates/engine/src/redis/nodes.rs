@@ -86,8 +86,7 @@ impl Nodes {
     }
 
     /// A node was not the right one, or could not be reached: where everything is may have changed.
-    pub(super) async fn doubt(&self, node: &Node) {
-        node.hang_up().await;
+    pub(super) async fn doubt(&self) {
         let mut cluster = self.cluster.lock().await;
         if cluster.learned.is_none_or(|learned| learned.elapsed() > TRUSTED) {
             cluster.owners.clear();

@@ -1,7 +1,7 @@
 //! From the first answer to everything that was missed: page after page, and the snapshot before them.
 
 use super::ledger::{Inner, PAGE_BYTES};
-use super::reply::{Head, Reply, Stored, Word};
+use super::reply::{Kept, More, Reply, Stored, Word};
 use crate::{Base, Delta, EngineError, Position, Record};
 
 /// How often reading begins anew because the ledger was compacted or rewritten meanwhile.
@@ -13,17 +13,16 @@ impl Inner {
         let mut reply = first;
         let mut missing: Option<String> = None;
         for _ in 0..TRIES_MAX {
-            let Some(head) = reply.head.take() else {
-                return self.nothing(after, reply.word);
+            let (end, kept, page) = match (reply.end, reply.more) {
+                (Some(end), More::Missed(kept, page)) => (end.position, kept, page),
+                (None, More::Nothing) if reply.word == Word::Empty => return Ok(self.nothing(after)),
+                (_, _) => return Err(self.not_understood()),
             };
-            if let Some(base) = self.base(reply.word, &head, &mut missing).await? {
-                let start = match &base {
-                    Base::Asked if after == Position::ORIGIN => head.base,
-                    Base::Asked => after,
-                    Base::Snapshot { position, .. } | Base::Rewritten { position, .. } => *position,
-                };
-                if let Some((records, end)) = self.pages(start, head, std::mem::take(&mut reply.records)).await? {
-                    self.answered(Some(&end), matches!(base, Base::Rewritten { .. }));
+            let asked = if after == Position::ORIGIN { kept.base } else { after };
+            if let Some(base) = self.base(reply.word, &kept, &mut missing).await? {
+                let start = if base == Base::Asked { asked } else { kept.base };
+                if let Some((records, end)) = self.pages(start, end, page).await? {
+                    self.standing.answered(end, matches!(base, Base::Rewritten { .. }));
                     return Ok(Delta { base, records });
                 }
             }
@@ -32,34 +31,25 @@ impl Inner {
         Err(EngineError::Unreachable(format!("{} changes faster than it can be read", self.place)))
     }
 
+    fn not_understood(&self) -> EngineError {
+        self.damaged("its scripts answer what nobody understands")
+    }
+
     /// There is no ledger, and maybe there was one.
-    fn nothing(&self, after: Position, word: Word) -> Result<Delta, EngineError> {
-        if word != Word::Empty {
-            return Err(self.damaged("its scripts answer what nobody understands"));
-        }
+    fn nothing(&self, after: Position) -> Delta {
         let is_new = after == Position::ORIGIN;
-        self.answered(None, !is_new);
+        self.standing.answered(Position::ORIGIN, !is_new);
         let base = if is_new { Base::Asked } else { Base::Rewritten { snapshot: None, position: Position::ORIGIN } };
-        Ok(Delta { base, records: Vec::new() })
+        Delta { base, records: Vec::new() }
     }
 
     /// What the records build on. None: the snapshot was replaced while it was read.
-    async fn base(&self, word: Word, head: &Head, missing: &mut Option<String>) -> Result<Option<Base>, EngineError> {
-        let is_rewritten = match word {
-            Word::Asked => return Ok(Some(Base::Asked)),
-            Word::Snapshot => false,
-            Word::Rewritten => true,
-            Word::Empty
-            | Word::Appended
-            | Word::Taken
-            | Word::Full
-            | Word::Compacted
-            | Word::Older
-            | Word::Foreign
-            | Word::Incomplete => return Err(self.damaged("its scripts answer what nobody understands")),
-        };
-        let position = head.base;
-        let snapshot = match &head.snapshot {
+    async fn base(&self, word: Word, kept: &Kept, missing: &mut Option<String>) -> Result<Option<Base>, EngineError> {
+        if word == Word::Asked {
+            return Ok(Some(Base::Asked));
+        }
+        let position = kept.base;
+        let snapshot = match &kept.snapshot {
             None => None,
             Some(parts) => match self.download(parts).await? {
                 Some(bytes) => Some(bytes),
@@ -72,7 +62,7 @@ impl Inner {
                 }
             },
         };
-        Ok(Some(match (is_rewritten, snapshot) {
+        Ok(Some(match (word == Word::Rewritten, snapshot) {
             (true, snapshot) => Base::Rewritten { snapshot: snapshot.map(|bytes| (position, bytes)), position },
             (false, Some(snapshot)) => Base::Snapshot { position, snapshot },
             (false, None) => return Err(self.damaged("its snapshot is missing")),
@@ -83,11 +73,11 @@ impl Inner {
     async fn pages(
         &self,
         start: Position,
-        head: Head,
+        end: Position,
         first: Vec<Stored>,
-    ) -> Result<Option<(Vec<Record>, Head)>, EngineError> {
+    ) -> Result<Option<(Vec<Record>, Position)>, EngineError> {
         let mut records = Vec::new();
-        let (mut at, mut head, mut page) = (Position { epoch: head.end.epoch, ..start }, head, first);
+        let (mut at, mut end, mut page) = (start, end, first);
         loop {
             let before = at;
             for stored in page {
@@ -95,19 +85,19 @@ impl Inner {
                 at = record.position;
                 records.push(record);
             }
-            if at.revision == head.end.revision {
-                if at != head.end {
+            if at.revision == end.revision {
+                if at != end {
                     return Err(self.damaged("its records do not lead to its end"));
                 }
-                return Ok(Some((records, head)));
+                return Ok(Some((records, end)));
             }
             if at == before {
                 return Err(self.damaged("a record is missing"));
             }
             let reply = self.look_at(at, PAGE_BYTES).await?;
-            match (reply.word, reply.head) {
-                (Word::Asked, Some(next)) => (head, page) = (next, reply.records),
-                (_, _) => return Ok(None),
+            match (reply.word, reply.end, reply.more) {
+                (Word::Asked, Some(next), More::Missed(_, records)) => (end, page) = (next.position, records),
+                (_, _, _) => return Ok(None),
             }
         }
     }

@@ -13,12 +13,28 @@ pub(super) struct Reply {
     /// What time it was for the ledger.
     pub(super) time: Time,
     /// None: there is no ledger.
-    pub(super) head: Option<Head>,
-    pub(super) records: Vec<Stored>,
+    pub(super) end: Option<End>,
+    pub(super) more: More,
+}
+
+/// Where a ledger ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) position: Position,
+    /// Payload bytes behind the snapshot.
+    pub(super) bytes: u64,
+}
+
+/// What else there is to say.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum More {
+    Nothing,
     /// Of a batch that was recorded.
-    pub(super) stamp: Option<Stamp>,
+    Stamp(Stamp),
+    /// What was missed, or the first of it.
+    Missed(Kept, Vec<Stored>),
     /// What others have, of a batch that was not recorded for that.
-    pub(super) outside: Vec<Outside>,
+    Outside(Vec<Outside>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +60,10 @@ pub(super) enum Word {
     Incomplete,
 }
 
-/// Where a ledger ends, and what its snapshot stands for.
+/// What a ledger keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) end: Position,
-    /// Payload bytes behind the snapshot.
-    pub(super) bytes: u64,
-    /// Where the kept records begin.
+pub(super) struct Kept {
+    /// Where the records begin: the start, or the snapshot.
     pub(super) base: Position,
     pub(super) snapshot: Option<Parts>,
 }
@@ -108,25 +121,24 @@ impl Reply {
         let mut parts = parts.into_iter();
         let word = read_word(&text(parts.next()?)?)?;
         let time = Time(number(&text(parts.next()?)?)?);
-        let head = parts.next().map(read_head);
-        let head = match head {
-            Some(None) => return None,
-            Some(head) => head,
+        let end = match parts.next() {
+            Some(end) => Some(read_end(end)?),
             None => None,
         };
-        let last = parts.next();
-        let mut reply = Reply { word, time, head, records: Vec::new(), stamp: None, outside: Vec::new() };
-        match (word, last) {
-            (Word::Appended, Some(Value::Array(stamp))) => reply.stamp = Some(read_stamp(stamp)?),
-            (Word::Taken, Some(outside)) => reply.outside = read_outside(outside)?,
-            (Word::Appended | Word::Taken, _) => return None,
-            (_, Some(Value::Array(records))) => {
-                reply.records = records.into_iter().map(read_record).collect::<Option<_>>()?;
+        let more = match (word, end) {
+            (Word::Appended, Some(_)) => More::Stamp(read_stamp(parts.next()?)?),
+            (Word::Asked | Word::Snapshot | Word::Rewritten, Some(end)) => {
+                let kept = read_kept(parts.next()?, end.position.epoch)?;
+                let Value::Array(records) = parts.next()? else { return None };
+                More::Missed(kept, records.into_iter().map(read_record).collect::<Option<_>>()?)
             }
-            (_, None) => {}
-            (_, Some(_)) => return None,
-        }
-        Some(reply)
+            (Word::Taken, Some(_)) => More::Outside(read_outside(parts.next()?)?),
+            (Word::Appended | Word::Taken | Word::Asked | Word::Snapshot | Word::Rewritten, None) => return None,
+            (Word::Empty | Word::Full | Word::Compacted | Word::Older | Word::Foreign | Word::Incomplete, _) => {
+                More::Nothing
+            }
+        };
+        Some(Reply { word, time, end, more })
     }
 }
 
@@ -147,24 +159,27 @@ fn read_word(text: &str) -> Option<Word> {
     })
 }
 
-fn read_head(value: Value) -> Option<Head> {
-    let Value::Array(fields) = value else { return None };
-    let fields: Vec<String> = fields.into_iter().map(text).collect::<Option<_>>()?;
-    let [epoch, revision, digest, bytes, base_revision, base_digest, name, count, snapshot_bytes, hash] =
-        fields.as_slice()
-    else {
-        return None;
-    };
-    let epoch = hex(epoch)?;
-    let end = Position { epoch, revision: number(revision)?, digest: hex(digest)? };
-    let base = Position { epoch, revision: number(base_revision)?, digest: hex(base_digest)? };
-    let parts = Parts { name: name.clone(), count: number(count)?, bytes: number(snapshot_bytes)?, hash: hash.clone() };
-    let snapshot = (!name.is_empty()).then_some(parts);
-    Some(Head { end, bytes: number(bytes)?, base, snapshot })
+fn read_end(value: Value) -> Option<End> {
+    let fields = texts(value)?;
+    let [epoch, revision, digest, bytes] = fields.as_slice() else { return None };
+    let position = Position { epoch: hex(epoch)?, revision: number(revision)?, digest: hex(digest)? };
+    Some(End { position, bytes: number(bytes)? })
 }
 
-fn read_stamp(parts: Vec<Value>) -> Option<Stamp> {
-    let parts: Vec<String> = parts.into_iter().map(text).collect::<Option<_>>()?;
+fn read_kept(value: Value, epoch: u64) -> Option<Kept> {
+    let fields = texts(value)?;
+    let [revision, digest, name, count, bytes, hash] = fields.as_slice() else { return None };
+    let base = Position { epoch, revision: number(revision)?, digest: hex(digest)? };
+    let parts = || {
+        let (name, hash) = (name.clone(), hash.clone());
+        Some(Parts { name, count: number(count)?, bytes: number(bytes)?, hash })
+    };
+    let snapshot = if name.is_empty() { None } else { Some(parts()?) };
+    Some(Kept { base, snapshot })
+}
+
+fn read_stamp(value: Value) -> Option<Stamp> {
+    let parts = texts(value)?;
     let [time, wall] = parts.as_slice() else { return None };
     Some(Stamp { time: Time(number(time)?), wall: number(wall)? })
 }
@@ -181,6 +196,11 @@ pub(super) fn read_outside(value: Value) -> Option<Vec<Outside>> {
         Some(Outside { name: name.clone(), left: u64::try_from(left).ok().map(Millis) })
     };
     names.into_iter().map(read).collect()
+}
+
+fn texts(value: Value) -> Option<Vec<String>> {
+    let Value::Array(parts) = value else { return None };
+    parts.into_iter().map(text).collect()
 }
 
 fn read_record(value: Value) -> Option<Stored> {
@@ -223,8 +243,12 @@ mod tests {
     const EPOCH: &str = "00000000000000aa";
     const ZERO: &str = "0000000000000000";
 
-    fn head() -> Value {
-        list(&[EPOCH, "2", "00000000000000bb", "7", "0", ZERO, "", "0", "0", ""])
+    fn end() -> Value {
+        list(&[EPOCH, "2", "00000000000000bb", "7"])
+    }
+
+    fn kept() -> Value {
+        list(&["0", ZERO, "", "0", "0", ""])
     }
 
     fn record(id: &str, header: &str) -> Value {
@@ -235,13 +259,15 @@ mod tests {
     fn an_answer_is_read() {
         let header = format!("{ZERO} 000000000000000000000000000000ff 17 18 7");
         let records = Value::Array(vec![record("1-0", &header)]);
-        let reply = Reply::read(Value::Array(vec![bulk("asked"), bulk("1000"), head(), records])).expect("an answer");
+        let reply = Value::Array(vec![bulk("asked"), bulk("1000"), end(), kept(), records]);
+        let reply = Reply::read(reply).expect("an answer");
         assert_eq!((reply.word, reply.time), (Word::Asked, Time(1000)));
-        let head = reply.head.expect("a head");
-        assert_eq!(head.end, Position { epoch: 0xaa, revision: 2, digest: 0xbb });
         let start = Position { epoch: 0xaa, ..Position::ORIGIN };
-        assert_eq!((head.base, head.bytes, head.snapshot), (start, 7, None));
-        let stored = reply.records[0].clone();
+        let position = Position { revision: 2, digest: 0xbb, ..start };
+        assert_eq!(reply.end, Some(End { position, bytes: 7 }));
+        let More::Missed(kept, records) = reply.more else { panic!("{:?}", reply.more) };
+        assert_eq!(kept, Kept { base: start, snapshot: None });
+        let stored = records[0].clone();
         let read = stored.clone().after(start).expect("the first");
         let stamp = Stamp { time: Time(17), wall: 18 };
         let position = chain::following(start, BatchId(255), stamp, &chain::hash(b"payload"));
@@ -253,17 +279,20 @@ mod tests {
     #[test]
     fn what_no_script_of_ours_answers_is_refused() {
         let header = format!("{ZERO} ff 17 18 7");
+        let records = |record: Value| Value::Array(vec![record]);
         for strange in [
             Value::Nil,
             Value::Array(vec![]),
-            Value::Array(vec![bulk("asked")]),
+            Value::Array(vec![bulk("empty")]),
             Value::Array(vec![bulk("other"), bulk("1")]),
-            Value::Array(vec![bulk("asked"), bulk("-1")]),
+            Value::Array(vec![bulk("empty"), bulk("-1")]),
+            Value::Array(vec![bulk("asked"), bulk("1")]),
             Value::Array(vec![bulk("asked"), bulk("1"), list(&["x"])]),
-            Value::Array(vec![bulk("asked"), bulk("1"), head(), Value::Array(vec![record("x", &header)])]),
-            Value::Array(vec![bulk("asked"), bulk("1"), head(), Value::Array(vec![record("1-0", "x")])]),
-            Value::Array(vec![bulk("asked"), bulk("1"), head(), bulk("x")]),
-            Value::Array(vec![bulk("appended"), bulk("1"), head()]),
+            Value::Array(vec![bulk("asked"), bulk("1"), end(), list(&["x"]), Value::Array(vec![])]),
+            Value::Array(vec![bulk("asked"), bulk("1"), end(), kept(), records(record("x", &header))]),
+            Value::Array(vec![bulk("asked"), bulk("1"), end(), kept(), records(record("1-0", "x"))]),
+            Value::Array(vec![bulk("asked"), bulk("1"), end(), kept(), bulk("x")]),
+            Value::Array(vec![bulk("appended"), bulk("1"), end()]),
         ] {
             assert_eq!(Reply::read(strange.clone()), None, "{strange:?}");
         }

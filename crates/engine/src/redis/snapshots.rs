@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::chain;
 use super::ledger::Inner;
-use super::reply::{Parts, Word};
+use super::reply::{Kept, More, Parts, Word};
 use super::script::{self, Call};
 use super::trouble::Trouble;
 use crate::{EngineError, Position, position};
@@ -49,10 +49,11 @@ impl Inner {
         }
         // Looked at first: what is not wanted need not be sent.
         let reply = self.look_at(at, 0).await?;
-        let Some(head) = reply.head.filter(|head| head.end.epoch == at.epoch && reply.word != Word::Rewritten) else {
+        let More::Missed(Kept { base, snapshot: older }, _) = reply.more else { return Err(foreign(at)) };
+        if base.epoch != at.epoch || reply.word == Word::Rewritten {
             return Err(foreign(at));
-        };
-        if head.snapshot.is_some() && at.revision <= head.base.revision {
+        }
+        if older.is_some() && at.revision <= base.revision {
             return Ok(());
         }
         let name = format!("{:016x}", position::draw());

@@ -191,6 +191,36 @@ async fn who_lost_the_subscription_hears_again_and_learns_what_was_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn small_batches_are_told_and_large_ones_are_asked_for() {
+    let server = RedisServer::start();
+    let mut writer = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let mut listener = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let mut moved = listener.ledger.moved();
+    writer.append(b"the first").await;
+    heard(&mut moved, 1).await;
+    catch_up(&mut listener).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut follow = async |length: usize| {
+        server.ask(&["CONFIG", "RESETSTAT"]);
+        for _ in 0..30 {
+            writer.append(&vec![7; length]).await;
+            heard(&mut moved, writer.at.revision).await;
+            catch_up(&mut listener).await;
+            assert_eq!(listener.at, writer.at);
+        }
+        let stats = server.ask(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).expect("a count");
+        line.split(',').next().and_then(|calls| calls.parse::<u64>().ok()).expect("a number")
+    };
+    // An append each, and a look now and then.
+    let asked = follow(1000).await;
+    assert!((30..40).contains(&asked), "{asked}");
+    let asked = follow(10_000).await;
+    assert!((60..70).contains(&asked), "{asked}");
+    assert_eq!(records(&listener).await, writer.written);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_were_forgotten_are_sent_again() {
     let server = RedisServer::start();
     let engine = open(&server.url()).await;

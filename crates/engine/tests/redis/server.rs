@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -153,10 +153,16 @@ impl RedisServer {
         self.signal(Signal::CONT);
     }
 
-    /// Asks something over a connection of its own, and gives back the answer as text.
+    /// Asks something over a connection of its own, and gives back the answer as text. Asks again if the connection is
+    /// cut: tests and Sentinels cut all there are.
     pub(crate) fn ask(&self, command: &[&str]) -> String {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
-        ask(stream, command)
+        for _ in 0..20 {
+            if let Ok(answer) = ask(self.port, command) {
+                return answer;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{command:?} is not answered: {}", self.log());
     }
 }
 
@@ -173,35 +179,42 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
-/// Asks over a connection, and gives back the answer as text: one line for each part.
-pub(crate) fn ask(mut stream: TcpStream, command: &[&str]) -> String {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
+/// One line for each part of the answer.
+fn ask(port: u16, command: &[&str]) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut sent = format!("*{}\r\n", command.len());
     for word in command {
         let _ = write!(sent, "${}\r\n{word}\r\n", word.len());
     }
-    stream.write_all(sent.as_bytes()).expect("sent");
+    stream.write_all(sent.as_bytes())?;
     let mut lines = Vec::new();
-    answer(&mut BufReader::new(stream), &mut lines);
-    lines.join("\n")
+    answer(&mut BufReader::new(stream), &mut lines)?;
+    Ok(lines.join("\n"))
 }
 
-fn answer(reader: &mut BufReader<TcpStream>, lines: &mut Vec<String>) {
+fn answer(reader: &mut BufReader<TcpStream>, lines: &mut Vec<String>) -> io::Result<()> {
     let mut line = String::new();
-    reader.read_line(&mut line).expect("an answer");
-    let rest = line.get(1..).unwrap_or_default().trim_end().to_owned();
-    match line.as_bytes().first() {
-        Some(b'$') => {
-            let Ok(length) = rest.parse::<usize>() else { return lines.push("(nil)".to_owned()) };
+    if reader.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let rest = line[1..].trim_end().to_owned();
+    match line.as_bytes()[0] {
+        b'$' => {
+            let Ok(length) = rest.parse::<usize>() else {
+                lines.push("(nil)".to_owned());
+                return Ok(());
+            };
             let mut bytes = vec![0; length + 2];
-            reader.read_exact(&mut bytes).expect("the rest of the answer");
+            reader.read_exact(&mut bytes)?;
             lines.push(String::from_utf8_lossy(&bytes[..length]).into_owned());
         }
-        Some(b'*') => {
+        b'*' => {
             for _ in 0..rest.parse::<usize>().unwrap_or(0) {
-                answer(reader, lines);
+                answer(reader, lines)?;
             }
         }
         _ => lines.push(rest),
     }
+    Ok(())
 }

@@ -44,26 +44,9 @@ impl Running {
             let now = self.ledger.now();
             let id = self.batches.next();
             let Some(batch) = self.desk.decide(id, now, asked) else {
-                match self.ledger.confirm(self.desk.position()).await {
-                    Confirm::Current if doubtful.is_empty() => {
-                        let told = self.desk.settle_unrecorded();
-                        self.tell(told);
-                        return Decided::Confirmed;
-                    }
-                    Confirm::Current => {
-                        let asked = self.desk.give_up();
-                        return self.give_up(&asked, &doubtful, unseen());
-                    }
-                    Confirm::Moved(delta) => {
-                        asked = self.desk.give_up();
-                        if let Some(decided) = self.settled_by(delta, &doubtful, &asked) {
-                            return decided;
-                        }
-                    }
-                    Confirm::Down(error) => {
-                        let asked = self.desk.give_up();
-                        return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
-                    }
+                match self.unrecorded(&doubtful).await {
+                    Ok(decided) => return decided,
+                    Err(again) => asked = again,
                 }
                 continue;
             };
@@ -129,6 +112,23 @@ impl Running {
                     return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
                 }
             }
+        }
+    }
+
+    /// The batch records nothing: its answers hold if nothing was missed meanwhile. If something was, what was asked is
+    /// given back, to be decided again.
+    async fn unrecorded(&mut self, doubtful: &[BatchId]) -> Result<Decided, Vec<Asked>> {
+        let confirm = self.ledger.confirm(self.desk.position()).await;
+        if matches!(confirm, Confirm::Current) && doubtful.is_empty() {
+            let told = self.desk.settle_unrecorded();
+            self.tell(told);
+            return Ok(Decided::Confirmed);
+        }
+        let asked = self.desk.give_up();
+        match confirm {
+            Confirm::Current => Ok(self.give_up(&asked, doubtful, unseen())),
+            Confirm::Moved(delta) => self.settled_by(delta, doubtful, &asked).ok_or(asked),
+            Confirm::Down(error) => Ok(self.give_up(&asked, doubtful, Failure::Unavailable(error.to_string()))),
         }
     }
 

@@ -8,7 +8,6 @@ end
 local at = position()
 local lower, upper, budget = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local batch, payload, hash = ARGV[7], ARGV[8], ARGV[9]
-local proposed, proposed_wall = tonumber(ARGV[10]), tonumber(ARGV[11])
 local log_bytes_max, epoch, channel, note_bytes_max = tonumber(ARGV[12]), ARGV[13], ARGV[14], tonumber(ARGV[15])
 local time, wall = clock(head, lower, upper)
 
@@ -24,12 +23,10 @@ end
 
 local is_new = not head
 if is_new then
-  head = {
-    epoch = epoch, revision = 0, digest = ZERO, time = 0, volume = 0, base_revision = 0, base_digest = ZERO,
-    base_volume = 0, snapshot = '', snapshot_parts = '0', snapshot_bytes = '0', snapshot_hash = '',
-  }
+  head = { epoch = epoch, revision = 0, digest = ZERO, time = 0, volume = 0, base_volume = 0 }
 end
-if head.volume - head.base_volume + #payload > log_bytes_max then
+local volume = head.volume + #payload
+if volume - head.base_volume > log_bytes_max then
   return told('full', time, head)
 end
 
@@ -49,15 +46,18 @@ if #outside > 0 then
 end
 
 -- What the writer proposes is taken when it lies between the last stamp and now.
-local stamp, stamp_wall = time, wall
+local stamp, stamp_wall
+local proposed = tonumber(ARGV[10])
 if proposed >= head.time and proposed <= time then
-  stamp, stamp_wall = proposed, proposed_wall
+  stamp, stamp_wall = ARGV[10], ARGV[11]
+else
+  stamp, stamp_wall = whole(time), whole(wall)
 end
-local volume = head.volume + #payload
-local header = table.concat({ head.digest, batch, whole(stamp), whole(stamp_wall), whole(volume) }, ' ')
-local chained = table.concat({ head.epoch, head.digest, batch, whole(stamp), whole(stamp_wall), hash }, ' ')
+local header = table.concat({ head.digest, batch, stamp, stamp_wall, whole(volume) }, ' ')
+local chained = table.concat({ head.epoch, head.digest, batch, stamp, stamp_wall, hash }, ' ')
 local digest = string.sub(redis.sha1hex(chained), 1, 16)
-local revision = whole(head.revision + 1)
+head.revision, head.digest, head.volume = head.revision + 1, digest, volume
+local revision = whole(head.revision)
 
 -- First, because it is the one that a user's permissions may not allow: what fails here has changed nothing.
 local note = head.epoch .. ' ' .. revision .. ' ' .. digest
@@ -66,15 +66,12 @@ if #payload <= note_bytes_max then
 end
 redis.call('SPUBLISH', channel, note)
 redis.call('XADD', LOG, revision .. '-0', 'h', header, 'p', payload)
-local fields = { 'revision', revision, 'digest', digest, 'time', whole(stamp), 'offset', whole(time - wall),
-  'volume', whole(volume) }
+redis.call('HSET', HEAD, 'revision', revision, 'digest', digest, 'time', stamp, 'offset', whole(time - wall),
+  'volume', whole(volume))
 if is_new then
-  for _, field in ipairs({ 'format', FORMAT, 'epoch', epoch, 'base_revision', '0', 'base_digest', ZERO,
-    'base_volume', '0', 'snapshot', '', 'snapshot_parts', '0', 'snapshot_bytes', '0', 'snapshot_hash', '' }) do
-    fields[#fields + 1] = field
-  end
+  redis.call('HSET', HEAD, 'format', FORMAT, 'epoch', epoch, 'base_revision', '0', 'base_digest', ZERO,
+    'base_volume', '0', 'snapshot', '', 'snapshot_parts', '0', 'snapshot_bytes', '0', 'snapshot_hash', '')
 end
-redis.call('HSET', HEAD, unpack(fields))
 for place = 3, #KEYS do
   local left = ARGV[10 + 2 * place]
   if not theirs[place] and left ~= '0' then
@@ -83,7 +80,6 @@ for place = 3, #KEYS do
     redis.call('DEL', KEYS[place])
   end
 end
-head.revision, head.digest, head.volume = head.revision + 1, digest, volume
 local answer = told('appended', time, head)
-answer[4] = { whole(stamp), whole(stamp_wall) }
+answer[4] = { stamp, stamp_wall }
 return answer

@@ -5,6 +5,9 @@ if damage then
   return redis.error_reply(damage)
 end
 local at, upload = position(), KEYS[3]
+if head then
+  read_base(head)
+end
 local time = clock(head, tonumber(ARGV[4]), tonumber(ARGV[5]))
 if head and head.snapshot ~= '' and at.epoch == head.epoch and at.revision <= head.base_revision then
   redis.call('UNLINK', upload)
@@ -31,6 +34,5 @@ redis.call('HSET', HEAD, 'base_revision', whole(at.revision), 'base_digest', at.
 if older ~= '' then
   redis.call('UNLINK', ARGV[10] .. older)
 end
-head.base_revision, head.base_digest, head.base_volume = at.revision, at.digest, volume
-head.snapshot, head.snapshot_parts, head.snapshot_bytes, head.snapshot_hash = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+head.base_volume = volume
 return told('compacted', time, head)

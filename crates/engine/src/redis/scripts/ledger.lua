@@ -12,13 +12,13 @@ local ZERO = '0000000000000000'
 local RECORD_BYTES = 160
 
 local function whole(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 -- The head; nil when there is no ledger; and what is wrong, if anything is.
 local function read_head()
   local field = redis.call('HMGET', HEAD, 'format', 'epoch', 'revision', 'digest', 'time', 'offset', 'volume',
-    'base_revision', 'base_digest', 'base_volume', 'snapshot', 'snapshot_parts', 'snapshot_bytes', 'snapshot_hash')
+    'base_revision', 'base_volume')
   local kept = redis.call('XLEN', LOG)
   if not field[1] then
     if kept > 0 then
@@ -29,22 +29,28 @@ local function read_head()
   if field[1] ~= FORMAT then
     return nil, 'DAMAGED it has the format ' .. field[1] .. ', and only ' .. FORMAT .. ' is known here'
   end
-  for place = 1, 14 do
-    if not field[place] then
-      return nil, 'DAMAGED its head is not whole'
-    end
-  end
   local head = {
-    epoch = field[2], revision = tonumber(field[3]), digest = field[4],
-    time = tonumber(field[5]), offset = tonumber(field[6]), volume = tonumber(field[7]),
-    base_revision = tonumber(field[8]), base_digest = field[9], base_volume = tonumber(field[10]),
-    snapshot = field[11], snapshot_parts = field[12], snapshot_bytes = field[13], snapshot_hash = field[14],
+    epoch = field[2], revision = tonumber(field[3]), digest = field[4], time = tonumber(field[5]),
+    offset = tonumber(field[6]), volume = tonumber(field[7]), base_revision = tonumber(field[8]),
+    base_volume = tonumber(field[9]),
   }
+  if not (head.epoch and head.revision and head.digest and head.time and head.offset and head.volume
+    and head.base_revision and head.base_volume) then
+    return nil, 'DAMAGED its head is not whole'
+  end
   if kept ~= head.revision - head.base_revision then
     return nil, 'DAMAGED ' .. whole(head.revision - head.base_revision) .. ' records should be there, and '
       .. kept .. ' are'
   end
   return head
+end
+
+-- Where the kept records begin, and which snapshot stands for what came before: its name, or nothing.
+local function read_base(head)
+  local field = redis.call('HMGET', HEAD, 'base_digest', 'snapshot', 'snapshot_parts', 'snapshot_bytes',
+    'snapshot_hash')
+  head.base_digest, head.snapshot = field[1] or '', field[2] or ''
+  head.parts, head.bytes, head.hash = field[3] or '', field[4] or '', field[5] or ''
 end
 
 -- The time of the ledger and the wall clock of this server. As long as somebody remembers how late it was, a wall
@@ -118,27 +124,30 @@ local function position()
   return { epoch = ARGV[1], revision = tonumber(ARGV[2]), digest = ARGV[3] }
 end
 
-local function told(word, time, head, records)
+-- An answer: a word, the time, where the ledger ends.
+local function told(word, time, head)
   if not head then
     return { word, whole(time) }
   end
-  return { word, whole(time), {
-    head.epoch, whole(head.revision), head.digest, whole(head.volume - head.base_volume),
-    whole(head.base_revision), head.base_digest,
-    head.snapshot, head.snapshot_parts, head.snapshot_bytes, head.snapshot_hash,
-  }, records or {} }
+  return { word, whole(time), { head.epoch, whole(head.revision), head.digest, whole(head.volume - head.base_volume) } }
 end
 
--- What somebody missed who stands at a place.
+-- What somebody missed who stands at a place: where the kept records begin, and some of them.
 local function missed(head, at, time, budget)
   if not head then
     return told('empty', time)
-  elseif is_origin(at) and head.snapshot == '' then
-    return told('asked', time, head, page(head, 1, budget))
-  elseif has_place(head, at) then
-    return told('asked', time, head, page(head, at.revision + 1, budget))
-  elseif is_origin(at) or (at.epoch == head.epoch and at.revision < head.base_revision) then
-    return told('snapshot', time, head, page(head, head.base_revision + 1, budget))
   end
-  return told('rewritten', time, head, page(head, head.base_revision + 1, budget))
+  read_base(head)
+  local word, from
+  if (is_origin(at) and head.snapshot == '') or has_place(head, at) then
+    word, from = 'asked', at.revision + 1
+  elseif is_origin(at) or (at.epoch == head.epoch and at.revision < head.base_revision) then
+    word, from = 'snapshot', head.base_revision + 1
+  else
+    word, from = 'rewritten', head.base_revision + 1
+  end
+  local answer = told(word, time, head)
+  answer[4] = { whole(head.base_revision), head.base_digest, head.snapshot, head.parts, head.bytes, head.hash }
+  answer[5] = page(head, from, budget)
+  return answer
 end

@@ -27,6 +27,8 @@ use super::{HAND_OVER_PAUSE, What};
 pub(crate) struct Library {
     runtime: tokio::runtime::Runtime,
     keeper: Keeper,
+    /// Another server of the same ledger, if there can be one.
+    other: Keeper,
     stop: Arc<AtomicBool>,
 }
 
@@ -41,17 +43,12 @@ impl Library {
     pub(crate) fn open(engine: &str, durability: Durability, stop: Arc<AtomicBool>) -> anyhow::Result<Library> {
         let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-        let engine =
-            runtime.block_on(lockkeeper_engine::open(engine, &Options { durability, ..Options::default() }))?;
-        let rules = Rules { quota_limit: 0, ..Rules::default() };
-        let settings = Settings { rules, ..Settings::default() };
-        let space = Space::parse("bench")?;
-        let keeper = runtime.block_on(async {
-            let ledger = engine.open(&space).await?;
-            let stopping = tokio_util::sync::CancellationToken::new();
-            Keeper::open(space, ledger, &settings, Arc::new(Metrics::new()), stopping).await
+        let (keeper, other) = runtime.block_on(async {
+            let (keeper, is_shared) = keeper(engine, durability).await?;
+            let other = if is_shared { self::keeper(engine, durability).await?.0 } else { keeper.clone() };
+            anyhow::Ok((keeper, other))
         })?;
-        Ok(Library { runtime, keeper, stop })
+        Ok(Library { runtime, keeper, other, stop })
     }
 
     /// Takes so many locks, and goes on holding them.
@@ -98,16 +95,17 @@ impl Library {
     fn hand_over(&self, mut clients: Vec<Vec<Prepared>>, length: Duration) -> anyhow::Result<Times> {
         let mut times = Times::default();
         let began = Instant::now();
+        let mut keepers = [&self.keeper, &self.other];
         self.runtime.block_on(async {
             if !answer(&self.keeper, &clients[0][0]).await? {
                 bail!("the first lock was refused");
             }
             while began.elapsed() < length && !self.stop.load(Ordering::Relaxed) {
-                let (keeper, take) = (self.keeper.clone(), clients[1][0].clone());
+                let (keeper, take) = (keepers[1].clone(), clients[1][0].clone());
                 let waiter = tokio::spawn(async move { (answer(&keeper, &take).await, Instant::now()) });
                 tokio::time::sleep(HAND_OVER_PAUSE).await;
                 let asked = Instant::now();
-                let released = answer(&self.keeper, &clients[0][1]).await?;
+                let released = answer(keepers[0], &clients[0][1]).await?;
                 let (granted, at) = waiter.await?;
                 if granted? && released {
                     times.rounds.push((at - asked).as_nanos() as u64);
@@ -115,12 +113,26 @@ impl Library {
                     times.failed(|| "a hand-over was refused".to_owned());
                 }
                 clients.swap(0, 1);
+                keepers.swap(0, 1);
             }
             anyhow::Ok(())
         })?;
         times.elapsed = began.elapsed();
         Ok(times)
     }
+}
+
+/// A keeper with an engine of its own, and whether others can serve the same ledger.
+async fn keeper(engine: &str, durability: Durability) -> anyhow::Result<(Keeper, bool)> {
+    let engine = lockkeeper_engine::open(engine, &Options { durability, ..Options::default() }).await?;
+    let rules = Rules { quota_limit: 0, ..Rules::default() };
+    let settings = Settings { rules, ..Settings::default() };
+    let space = Space::parse("bench")?;
+    let ledger = engine.open(&space).await?;
+    let is_shared = engine.scheme() != "memory" && ledger.has_other_writers();
+    let stopping = tokio_util::sync::CancellationToken::new();
+    let keeper = Keeper::open(space, ledger, &settings, Arc::new(Metrics::new()), stopping).await?;
+    Ok((keeper, is_shared))
 }
 
 async fn ask_in_turn(keeper: Keeper, steps: Vec<Prepared>, end: Option<Instant>, stop: Arc<AtomicBool>) -> Times {

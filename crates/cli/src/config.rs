@@ -20,6 +20,10 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::place::{CONFIG_FILE, Place};
 
+const ATTEMPTS_DEFAULT: u32 = 3;
+const ATTEMPTS_MAX: u32 = 10;
+const BACKOFF_MAX: Millis = Millis(10_000);
+
 /// What a lockkeeper.toml may say.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -61,6 +65,9 @@ struct PortsTable {
 struct RedisTable {
     /// The space whose files are shared with clients that know nothing of Lockkeeper.
     shared_space: Option<String>,
+    /// How often a Redis that can't be reached is tried for one question, and how long to wait in between.
+    attempts: Option<u32>,
+    backoff: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -309,6 +316,16 @@ impl Config {
                 bail!("the quota is at most {QUOTA_LIMIT_MAX}; 0 is no limit");
             }
             rules.quota_limit = limit;
+        }
+        settings.attempts = self.user.redis.attempts.unwrap_or(ATTEMPTS_DEFAULT);
+        if !(1..=ATTEMPTS_MAX).contains(&settings.attempts) {
+            bail!("redis.attempts is 1 to {ATTEMPTS_MAX}");
+        }
+        if let Some(backoff) = self.length("", 1, "redis.backoff", |file| file.redis.backoff.as_ref())? {
+            if backoff > BACKOFF_MAX {
+                bail!("redis.backoff is at most {BACKOFF_MAX}");
+            }
+            settings.backoff = backoff;
         }
         settings.rules.ports = self.ports()?;
         Ok(settings)

@@ -11,6 +11,9 @@ pub struct Settings {
     pub default_ttl: Millis,
     /// How often clients should beat; they take a third of the TTL if that is shorter.
     pub heartbeat_interval: Millis,
+    /// How often an engine that can't be reached is tried for one batch, and how long to wait in between, roughly.
+    pub attempts: u32,
+    pub backoff: Millis,
     /// By which others who serve the same ledger know this server; `None`: they are not told.
     pub server: Option<String>,
     /// Names this writer among those of one ledger; `None`: drawn at random.
@@ -26,6 +29,8 @@ impl Default for Settings {
             rules: Rules::default(),
             default_ttl: TTL_DEFAULT,
             heartbeat_interval,
+            attempts: 1,
+            backoff: Millis(100),
             server: None,
             writer: None,
             has_threads: true,
@@ -36,7 +41,7 @@ impl Default for Settings {
 impl Settings {
     /// What decides about locks, in words: those who serve one ledger should agree on it.
     pub fn in_words(&self) -> String {
-        let Settings { rules, default_ttl, heartbeat_interval, server: _, writer: _, has_threads: _ } = self;
+        let Settings { rules, default_ttl, heartbeat_interval, .. } = self;
         let Rules { quota_limit, quota_window, history_kept, ports } = rules;
         let ports =
             format!("{} for {} sessions, {} apart, for {}", ports.base, ports.sessions, ports.stride, ports.ttl);

@@ -19,19 +19,22 @@ use lockkeeper_core::space::Space;
 use lockkeeper_core::span::Span;
 use lockkeeper_core::time::Millis;
 use lockkeeper_engine::{Engine, Redis};
-use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::settings::Settings;
+use lockkeeper_keeper::{Failure, Keeper};
 
 use self::server::RedisServer;
 
 const NAME: &str = "lock:file:src/a.rs";
 
 async fn keeper(server: &RedisServer) -> Keeper {
+    keeper_with(server, Settings::default(), 0).await
+}
+
+async fn keeper_with(server: &RedisServer, mut settings: Settings, quota: u32) -> Keeper {
     let space = Space::parse("shared").unwrap();
     let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).unwrap();
     let ledger = engine.open(&space).await.unwrap();
-    let mut settings = Settings::default();
-    settings.rules.quota_limit = 0;
+    settings.rules.quota_limit = quota;
     Keeper::open(space, ledger, &settings, Arc::default(), tokio_util::sync::CancellationToken::new()).await.unwrap()
 }
 
@@ -183,4 +186,35 @@ async fn a_plain_client_and_lockkeeper_never_both_hold_a_file() {
     let (ours, all) = (ours.load(Ordering::Relaxed), rounds.load(Ordering::Relaxed));
     assert!(ours > 50 && all - ours > 50, "both get their turns: {ours} of {all} were ours");
     println!("{all} rounds, {ours} of them ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_holds_across_all_servers_of_one_redis() {
+    let server = RedisServer::start();
+    let one = keeper_with(&server, Settings::default(), 4).await;
+    let other = keeper_with(&server, Settings::default(), 4).await;
+    for (keeper, file) in [(&one, "a"), (&other, "b"), (&one, "c"), (&other, "d")] {
+        assert!(matches!(keeper.ask(acquire("s", file, 0)).await, Ok(Answer::Granted { .. })), "{file}");
+    }
+    for keeper in [&one, &other] {
+        let answer = keeper.ask(acquire("s", "e", 0)).await.unwrap();
+        assert!(matches!(answer, Answer::Refused(Refusal::RateLimited { .. })), "{answer:?}");
+    }
+    assert!(matches!(other.ask(acquire("t", "e", 0)).await, Ok(Answer::Granted { .. })), "each session has its own");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_away_for_a_moment_is_tried_again() {
+    let mut server = RedisServer::durable();
+    let settings = Settings { attempts: 10, backoff: Millis(100), ..Settings::default() };
+    let (patient, hasty) = (keeper_with(&server, settings, 0).await, keeper(&server).await);
+    assert!(matches!(patient.ask(acquire("a", "x", 0)).await, Ok(Answer::Granted { .. })));
+    server.kill();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(matches!(hasty.ask(acquire("b", "y", 0)).await, Err(Failure::Unavailable(_))));
+    let waiting = tokio::spawn(async move { patient.ask(acquire("a", "z", 0)).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.start_again();
+    let answer = waiting.await.unwrap();
+    assert!(matches!(answer, Ok(Answer::Granted { .. })), "{answer:?}");
 }

@@ -19,6 +19,8 @@ const DOUBTS_MAX: usize = 5;
 /// How often a batch is tried although others took something of it outside of the ledger: after the first time, the rules
 /// know of them.
 const TAKEN_MAX: u32 = 8;
+/// An engine that fails no slower than this may be tried again.
+const QUICK_FAILURE: Duration = Duration::from_millis(500);
 /// How often it is looked whether others still have what they took.
 pub(super) const OUTSIDE_LOOK: Duration = Duration::from_millis(100);
 /// Locks that went with a lost past and are written down in one batch.
@@ -105,14 +107,30 @@ impl Running {
                     }
                 }
                 Append::Down(error) => {
-                    let asked = self.desk.give_up();
+                    asked = self.desk.give_up();
                     if matches!(error, EngineError::Stopped(_)) {
                         self.stop(&error.to_string());
                     }
-                    return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
+                    if !self.tries_again(&error, tries, started.elapsed()).await {
+                        return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
+                    }
                 }
             }
         }
+    }
+
+    /// Waits a moment before an engine that could not be reached is tried again, if it is to be. One that made everybody
+    /// wait for long is not.
+    async fn tries_again(&self, error: &EngineError, tries: u32, took: Duration) -> bool {
+        let again =
+            matches!(error, EngineError::Unreachable(_)) && tries < self.settings.attempts && took < QUICK_FAILURE;
+        if again {
+            let backoff = Duration::from_millis(self.settings.backoff.0) * tries;
+            // Half to one and a half times as long: several servers do not come back at one moment.
+            let jitter = (self.batches.prefix >> 64) as u32 ^ (self.batches.count as u32).wrapping_mul(0x9E37_79B9);
+            tokio::time::sleep(backoff / 2 + backoff.mul_f64(f64::from(jitter) / f64::from(u32::MAX))).await;
+        }
+        again
     }
 
     /// The batch records nothing: its answers hold if nothing was missed meanwhile. If something was, what was asked is

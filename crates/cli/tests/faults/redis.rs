@@ -76,6 +76,37 @@ fn whatever_happens_to_redis_what_the_clients_were_told_is_one_order_of_events_f
     }
 }
 
+#[test]
+fn a_service_that_is_killed_takes_no_lock_with_it_and_who_does_not_come_back_is_free_in_time() {
+    let redis = RedisServer::durable();
+    let houses = [House::new(), House::new(), House::new()];
+    let mut services: Vec<Option<Service>> = houses.iter().map(|house| Some(start(house, &redis))).collect();
+    let ask = |services: &[Option<Service>], place: usize, operation: &str, body: serde_json::Value| {
+        services[place].as_ref().expect("a service").line().ask(operation, body).expect("an answer").1
+    };
+    let take = |key: &str, session: &str, ttl_ms: u64, wait_ms: u64| json!({"file_path": key, "session_id": session, "ttl_ms": ttl_ms, "wait_ms": wait_ms});
+    let kept = ask(&services, 0, "locks/acquire", take("x", "a", 20_000, 0));
+    let began = Instant::now();
+    assert_eq!(ask(&services, 0, "locks/acquire", take("y", "gone", 2000, 0))["success"], true);
+    services[0].take().expect("a service").kill();
+    // Through another server all of it is still held, and goes on in the order of the queue.
+    assert_eq!(ask(&services, 1, "locks/acquire", take("x", "b", 2000, 0))["error"], "busy");
+    assert_eq!(ask(&services, 2, "locks/acquire", take("y", "c", 2000, 10_000))["success"], true);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(4), "free at the end of its TTL: {took:?}");
+    // Its clients go on through another one, or through its restart.
+    let renewed = ask(&services, 1, "locks/renew", json!({"session_id": "a", "file_path": "x"}));
+    assert_eq!(renewed["locks"][0]["fencing_token"], kept["fencing_token"], "{renewed}");
+    services[0] = Some(start(&houses[0], &redis));
+    let released = ask(
+        &services,
+        0,
+        "locks/release",
+        json!({"session_id": "a", "file_path": "x", "fencing_token": kept["fencing_token"]}),
+    );
+    assert_eq!(released["success"], true, "{released}");
+}
+
 /// Runs a command with variables that name a Redis.
 fn say(house: &House, variables: &[(&str, &str)], arguments: &[&str]) -> crate::house::Said {
     let mut command = house.command("a", arguments);

@@ -75,8 +75,8 @@ impl RedisLedger {
     ) -> Result<RedisLedger, EngineError> {
         let inner = Arc::new(Inner {
             place: format!("the ledger of {space} in {}", nodes.place()),
+            keys: Keys::of(space, nodes.database()),
             nodes,
-            keys: Keys::of(space),
             pace: Pace::new(source),
             standing: Standing::new(),
             news: News::default(),

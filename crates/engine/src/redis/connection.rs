@@ -19,7 +19,7 @@ const BYTES_A_SECOND: u64 = 1 << 20;
 
 /// Where it goes, and as whom.
 #[derive(Clone, Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct Destination<'a> {
     pub(super) host: &'a Host,
     pub(super) login: &'a Login,
     pub(super) database: u16,
@@ -41,11 +41,11 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects and logs in; the caller limits the time.
     pub(super) async fn open(
-        call: Call<'_>,
+        to: Destination<'_>,
         tls: Option<&TlsConnector>,
         pushed: Option<Pushed>,
     ) -> Result<Connection, EngineError> {
-        let Call { host, login, database, time_limit } = call;
+        let Destination { host, login, database, time_limit } = to;
         let wire = Wire::open(host, tls).await;
         let wire = wire.map_err(|error| unreachable(host, &error))?;
         let gone = wire.gone();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::address::{Address, Host, Kind, Login};
-use super::connection::{Call, Connection, Pushed};
+use super::connection::{Connection, Destination, Pushed};
 use super::examine::{Facts, examine};
 use super::tls;
 use crate::EngineError;
@@ -92,9 +92,9 @@ impl Dial {
         let time_limit = self.time_limit() / (hosts.len() as u32 + 1);
         let mut why = None;
         for host in hosts {
-            let call = Call { host, login, database: 0, time_limit };
+            let to = Destination { host, login, database: 0, time_limit };
             let asked = async {
-                let connection = Connection::open(call, self.tls.as_ref(), None).await?;
+                let connection = Connection::open(to, self.tls.as_ref(), None).await?;
                 let value = connection.ask(command, 0).await.map_err(|trouble| trouble.into_error(""))?;
                 read(&value, host).ok_or_else(|| EngineError::Unreachable(self.unknown(host)))
             };
@@ -116,8 +116,8 @@ impl Dial {
 
     async fn connect(&self, host: &Host, pushed: Option<Pushed>) -> Result<Connection, EngineError> {
         let Address { login, database, time_limit, .. } = &self.address;
-        let call = Call { host, login, database: *database, time_limit: *time_limit };
-        Connection::open(call, self.tls.as_ref(), pushed).await
+        let to = Destination { host, login, database: *database, time_limit: *time_limit };
+        Connection::open(to, self.tls.as_ref(), pushed).await
     }
 
     async fn in_time<T>(&self, opening: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {

@@ -29,13 +29,14 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn of(space: &Space) -> Keys {
+    pub(super) fn of(space: &Space, database: u16) -> Keys {
         let tag = encoded(space.as_str());
         let key = |last: &str| format!("{PREFIX}{tag}}}:{last}");
         Keys {
             head: format!("{PREFIX}{tag}{HEAD}"),
             log: key("log"),
-            channel: key("moved"),
+            // Databases keep keys apart, and not channels.
+            channel: key(&format!("moved:{database}")),
             snapshots: key("snapshot:"),
             slot: crc16(tag.as_bytes()) % SLOTS,
         }
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     fn keys(space: &str) -> Keys {
-        Keys::of(&Space::parse(space).expect("a name"))
+        Keys::of(&Space::parse(space).expect("a name"), 0)
     }
 
     #[test]

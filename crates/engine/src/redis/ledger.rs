@@ -78,8 +78,8 @@ impl RedisLedger {
     ) -> Result<RedisLedger, EngineError> {
         let inner = Arc::new(Inner {
             place: format!("the ledger of {space} in {}", nodes.place()),
+            keys: Keys::of(space, nodes.database()),
             nodes,
-            keys: Keys::of(space),
             pace: Pace::new(source),
             standing: Standing::new(),
             news: News::default(),
@@ -260,8 +260,8 @@ impl Inner {
             proposed.time.0.to_string(),
             proposed.wall.to_string(),
             log_bytes_max.to_string(),
-            // Only for the first batch of a ledger.
-            format!("{:016x}", position::draw()),
+            // Only the first batch of a ledger needs one.
+            if expected == Position::ORIGIN { format!("{:016x}", position::draw()) } else { String::new() },
             NOTE_BYTES_MAX.to_string(),
         ];
         let [page, id_text, time, wall, room, epoch, note] = texts.each_ref().map(String::as_bytes);

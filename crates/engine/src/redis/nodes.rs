@@ -48,6 +48,10 @@ impl Nodes {
         self.dial.address.to_string()
     }
 
+    pub(super) fn database(&self) -> u16 {
+        self.dial.address.database
+    }
+
     /// Whether failing over loses nothing that was acknowledged: only where nothing fails over.
     pub(super) fn is_durable(&self) -> bool {
         self.single.as_ref().is_some_and(|node| node.is_durable())

@@ -30,7 +30,10 @@ impl Inner {
                 answer = self.put(&command, PART_BYTES).await;
             }
             match answer {
-                Ok(Value::BulkString(part)) => snapshot.extend_from_slice(&part),
+                Ok(Value::BulkString(part)) if snapshot.len() + part.len() <= parts.bytes as usize => {
+                    snapshot.extend_from_slice(&part);
+                }
+                Ok(Value::BulkString(_)) => return Err(self.damaged("its snapshot is larger than it should be")),
                 Ok(_) => return Ok(None),
                 Err(trouble) => return Err(trouble.into_error(&self.place)),
             }

@@ -221,6 +221,20 @@ async fn small_batches_are_told_and_large_ones_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn databases_are_worlds_of_their_own() {
+    let server = RedisServer::start();
+    let mut one = Scribe::at_origin(&open(&format!("{}/1", server.url())).await, "a").await;
+    let mut two = Scribe::at_origin(&open(&format!("{}/2", server.url())).await, "a").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    one.append_numbers(1, 10).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(*two.ledger.moved().borrow(), 0, "nothing is heard of another database");
+    two.append(b"of its own").await;
+    assert_eq!(records(&one).await, one.written);
+    assert_eq!(records(&two).await, two.written);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_were_forgotten_are_sent_again() {
     let server = RedisServer::start();
     let engine = open(&server.url()).await;

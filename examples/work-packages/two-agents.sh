@@ -6,12 +6,20 @@ set -eu
 file=$(cd "$(dirname "$0")" && pwd)/work-packages.yaml
 feature=$(sed -n 's/^  id: *//p' "$file" | head -1)
 
-# as WHO COMMAND...: asks as one of the three.
+# as WHO COMMAND...: asks as one of the three, in sessions of this run.
 as() {
     who=$1
     shift
-    SESSION_ID=$who AGENT_ID=$who lockkeeper "$@"
+    SESSION_ID=$who-$$ AGENT_ID=$who lockkeeper "$@"
 }
+
+# However it ends, nothing stays held or paused.
+clean_up() {
+    for who in ann bob orchestrator; do
+        as "$who" session close >/dev/null
+    done
+}
+trap clean_up EXIT
 
 # expect CODE COMMAND...: the command ends with just this code.
 expect() {

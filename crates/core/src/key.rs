@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use self::logical::{Fault, Logical, PREFIXES};
 use crate::limits::KEY_BYTES_MAX;
 use crate::span::{InvalidRange, Span};
-use crate::text::one_line;
+use crate::text::is_unprintable;
 
 /// The one namespace of logical keys that form a tree.
 const TREE_PREFIX: &str = "flag:";
@@ -57,11 +57,10 @@ pub enum InvalidKey {
 
 /// A text of strangers as an error may repeat it.
 fn shown(text: &str) -> String {
-    let mut line: String = one_line(text).chars().take(80).collect();
-    if line.len() < text.len() {
-        line.push('…');
-    }
-    format!("'{line}'")
+    // Blanks stay: they may be what is wrong.
+    let harmless = |c: char| if is_unprintable(c) || (c.is_whitespace() && c != ' ') { '\u{fffd}' } else { c };
+    let more = if text.chars().nth(80).is_some() { "…" } else { "" };
+    format!("'{}{more}'", text.chars().take(80).map(harmless).collect::<String>())
 }
 
 impl Key {

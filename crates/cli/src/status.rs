@@ -4,6 +4,7 @@ use clap::Args;
 use lockkeeper_wire::answer::ServiceStatus;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
+use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -16,15 +17,24 @@ impl Status {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let Status {} = self;
         let status: ServiceStatus = context.look(Operation::Status, StatusRequest::default())?;
+        let done = match &status.trouble {
+            None => Ok(()),
+            Some(_) => Err(Failure::Silent(Word::Unavailable.exit_code())),
+        };
         if context.global.json {
             output::json(&status);
-            return Ok(());
+            return done;
         }
         let kind = if status.background { ", started in the background" } else { "" };
         let settings = &status.settings;
         say!("Service     {} (pid {}{kind}), up {}", status.version, status.pid, output::millis(status.uptime_ms));
         say!("Space       {}", status.space);
-        say!("Holds       {} locks of {} sessions, {} waiting", status.locks, status.sessions, status.waiting);
+        match &status.trouble {
+            None => {
+                say!("Holds       {} locks of {} sessions, {} waiting", status.locks, status.sessions, status.waiting);
+            }
+            Some(trouble) => say!("Trouble     {trouble}"),
+        }
         say!(
             "Engine      {} from {} (durability {}, strength {})",
             status.engine,
@@ -54,6 +64,6 @@ impl Status {
         for other in &status.differs {
             note!("Warning: {} serves this space with other settings: {}", other.server, other.settings);
         }
-        Ok(())
+        done
     }
 }

@@ -347,6 +347,9 @@ pub struct ServiceStatus {
     #[serde(default)]
     pub rewrites: u64,
     pub space: String,
+    /// Why nothing is known of the locks now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trouble: Option<String>,
     pub locks: usize,
     pub waiting: usize,
     pub sessions: usize,

@@ -142,6 +142,21 @@ fn the_environment_names_a_redis_and_status_and_doctor_say_so() {
 }
 
 #[test]
+fn a_service_whose_redis_is_away_says_so_and_can_be_stopped() {
+    let mut redis = RedisServer::start();
+    let house = House::new();
+    let url = redis.url();
+    let named = [("LOCK_REDIS_URL", url.as_str())];
+    assert_eq!(say(&house, &named, &["lock", "acquire", "x"]).code, 0);
+    redis.kill();
+    let said = say(&house, &named, &["status"]);
+    assert!(said.code == 3 && said.out.contains("Trouble") && said.out.contains("can't be reached"), "{said:?}");
+    assert_eq!(say(&house, &named, &["lock", "list"]).code, 3);
+    let said = say(&house, &named, &["stop"]);
+    assert!(said.code == 0 && said.out.contains("Stopped the service"), "{said:?}");
+}
+
+#[test]
 fn what_the_user_wrote_down_comes_before_a_redis_that_others_use_too() {
     let house = House::new();
     let config = house.path().join("config/lockkeeper");

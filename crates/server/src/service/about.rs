@@ -1,6 +1,7 @@
 //! The service about itself: its state, and what it was asked.
 
 use lockkeeper_core::servers::Server;
+use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_wire::answer::{AuditList, ServerView, ServiceStatus, SettingsView};
 use lockkeeper_wire::operation::Operation;
@@ -34,20 +35,20 @@ impl Service {
     }
 
     pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
-        let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Status, caller, &body, None)?;
-        let own = self.settings.in_words();
-        let (locks, waiting, sessions, differs) = keeper
-            .read(move |state, now| {
-                let others = state.servers(now.time).filter(|(_, server)| server.settings != own);
-                let view = |(name, server): (&str, &Server)| ServerView {
-                    server: name.to_owned(),
-                    settings: server.settings.clone(),
-                };
-                let differs = others.map(view).collect();
-                (state.lock_count(), state.waiter_count(), state.session_count(), differs)
-            })
-            .await?;
+        let space = door::space(&body, &self.default_space)?;
+        let keeper = self.keeper_noted(&body, noted).await;
+        let seen = match &keeper {
+            Ok(keeper) => self.seen(keeper).await,
+            Err(no) => Err(no.clone()),
+        };
+        // Whoever asks how the service is has an answer also when its engine is away.
+        let (Seen { locks, waiting, sessions, differs }, trouble) = match seen {
+            Ok(seen) => (seen, None),
+            Err(no) if no.word == Word::Unavailable => (Seen::default(), Some(no.body.message.clone())),
+            Err(no) => return Err(no),
+        };
+        let keeper = keeper.ok();
         let Settings { rules, default_ttl, heartbeat_interval, .. } = &self.settings;
         json(&ServiceStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,9 +57,10 @@ impl Service {
             engine: self.engine.place(),
             engine_from: self.about.engine_from.clone(),
             durability: self.about.durability.clone(),
-            strength: keeper.strength().to_string(),
-            rewrites: keeper.rewrites(),
-            space: keeper.space().to_string(),
+            strength: keeper.as_ref().map(|keeper| keeper.strength().to_string()).unwrap_or_default(),
+            rewrites: keeper.as_ref().map_or(0, Keeper::rewrites),
+            space: space.to_string(),
+            trouble,
             locks,
             waiting,
             sessions,
@@ -76,4 +78,31 @@ impl Service {
             differs,
         })
     }
+
+    async fn seen(&self, keeper: &Keeper) -> Result<Seen, No> {
+        let own = self.settings.in_words();
+        let seen = keeper.read(move |state, now| {
+            let others = state.servers(now.time).filter(|(_, server)| server.settings != own);
+            let view = |(name, server): (&str, &Server)| ServerView {
+                server: name.to_owned(),
+                settings: server.settings.clone(),
+            };
+            Seen {
+                locks: state.lock_count(),
+                waiting: state.waiter_count(),
+                sessions: state.session_count(),
+                differs: others.map(view).collect(),
+            }
+        });
+        Ok(seen.await?)
+    }
+}
+
+/// What a ledger says about itself.
+#[derive(Default)]
+struct Seen {
+    locks: usize,
+    waiting: usize,
+    sessions: usize,
+    differs: Vec<ServerView>,
 }

@@ -33,14 +33,16 @@ impl Collector {
         let all = set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
         let Some(url) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or(all) else { return Ok(None) };
         if !url.starts_with("http://") {
-            bail!("spans are sent by http:// to a collector nearby; OTEL_EXPORTER_OTLP_ENDPOINT names something else");
+            // It may be meant for other programs: no reason not to keep locks.
+            tracing::warn!("no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT names no collector that http:// leads to");
+            return Ok(None);
         }
         let mut headers = Vec::new();
         for pair in set("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',').filter(|pair| !pair.is_empty()) {
             let Some((name, value)) = pair.split_once('=') else {
                 bail!("OTEL_EXPORTER_OTLP_HEADERS is written as name=value,name=value");
             };
-            headers.push((name.trim().to_owned(), value.trim().to_owned()));
+            headers.push((name.trim().to_owned(), percent_decoded(value.trim())));
         }
         let service = set("OTEL_SERVICE_NAME").unwrap_or_else(|| "lockkeeper".to_owned());
         Ok(Some(Collector { url, headers, service }))
@@ -111,4 +113,24 @@ fn attribute(name: &str, value: &Attribute) -> Value {
 
 fn nanoseconds(time: SystemTime) -> String {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
+}
+
+/// A value as the variable has it: blanks and the like are percent-encoded.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match code.filter(|_| byte == b'%') {
+            Some(code) => {
+                bytes.push(code);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }

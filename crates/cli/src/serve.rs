@@ -97,7 +97,7 @@ impl Serve {
             return Err(Failure::usage(choice.explain(&error)));
         }
         let server =
-            Some(format!("{} (pid {})", rustix::system::uname().nodename().to_string_lossy(), std::process::id()));
+            Some(format!("{} ({})", rustix::system::uname().nodename().to_string_lossy(), config.home.display()));
         let settings = Settings { server, ..config.settings()? };
         let collector = Collector::configured().map_err(|error| Failure::usage(error.to_string()))?;
         let credentials = config.credentials()?;

@@ -49,6 +49,9 @@ type Refused = Box<Refusal>;
 impl State {
     /// Decides one command, and appends what happened to `events`.
     pub fn decide(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
+        if let Command::SeeExternal { seen } = command {
+            Deciding { state: self, cx, events }.see_external(seen);
+        }
         // Judged here, not by a timer: a late sweep must not lengthen a lease.
         self.sweep(cx, events);
         let mut deciding = Deciding { state: self, cx, events };
@@ -74,7 +77,7 @@ impl State {
             Command::GiveBack { session, locks } => Ok(deciding.give_back(session, locks)),
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
-            Command::SeeExternal { seen } => Ok(deciding.see_external(seen)),
+            Command::SeeExternal { .. } => Ok(Outcome::Nothing),
             Command::Announce { server, settings } => {
                 let (server, settings) = (server.clone(), settings.clone());
                 deciding.record(Event::ServerSeen { server, settings });

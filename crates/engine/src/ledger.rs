@@ -31,10 +31,9 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub name: String,
-    /// How much longer it is taken; `None`: no longer.
+    /// How much longer it is taken; `None`: no longer. What somebody outside has can't be taken, and then nothing is
+    /// recorded.
     pub left: Option<Millis>,
-    /// It was not taken before: if somebody outside has it, nothing may be recorded.
-    pub fresh: bool,
 }
 
 /// A name that somebody outside has taken.

@@ -170,7 +170,9 @@ impl Desk {
             };
             let cx = Context { rules: &self.rules, now, refused_lately };
             let before = events.len();
-            self.state.sweep(&cx, &mut events);
+            if !matches!(command, Command::SeeExternal { .. }) {
+                self.state.sweep(&cx, &mut events);
+            }
             note_granted(&self.state, &events[before..], &mut granted);
             let swept = events.len();
             let outcome = self.state.decide(&cx, command, &mut events);
@@ -256,8 +258,8 @@ impl Desk {
     }
 
     /// Whoever asked was told that nobody knows: if such a batch turns up after all, it is nobody's here.
-    pub fn forget_doubtful(&mut self) {
-        self.doubtful.clear();
+    pub fn forget_doubtful(&mut self, batches: &[BatchId]) {
+        self.doubtful.retain(|doubtful| !batches.contains(&doubtful.id));
     }
 
     /// Folds what the ledger has beyond what was known.

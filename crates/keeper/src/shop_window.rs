@@ -3,7 +3,7 @@
 //! A file is shown under the name by which existing services take it, with the latest end of its locks. Trees and
 //! logical keys are not shown: no such client asks for one.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use lockkeeper_core::command::External;
 use lockkeeper_core::event::Event;
@@ -34,13 +34,9 @@ pub(crate) fn changes(state: &State, noted: u64, events: &[Event], now: Time) ->
     let mut keys: BTreeSet<&Key> = BTreeSet::new();
     keys.extend(state.history().after(noted).into_iter().flatten().map(|entry| &entry.target.key));
     let mut renewed: Vec<LockId> = Vec::new();
-    let mut new: HashSet<LockId> = HashSet::new();
     for event in events {
         match event {
-            Event::Granted(grant) => {
-                renewed.extend(&grant.refreshed);
-                new.extend(grant.new.iter().map(|new| new.id));
-            }
+            Event::Granted(grant) => renewed.extend(&grant.refreshed),
             Event::Renewed { locks, .. } => renewed.extend(locks),
             Event::Beaten { sessions, .. } => {
                 renewed.extend(sessions.iter().flat_map(|session| state.locks_of(session)));
@@ -55,9 +51,6 @@ pub(crate) fn changes(state: &State, noted: u64, events: &[Event], now: Time) ->
     let others = |key: &&Key| state.own_on_key(&external, key).next().is_none();
     keys.into_iter()
         .filter(|key| file(key) && others(key))
-        .map(|key| {
-            let (until, only_new) = state.shown(key, |lock| new.contains(&lock.id));
-            Shown { name: name(key), left: until.map(|until| until.since(now)), fresh: until.is_some() && only_new }
-        })
+        .map(|key| Shown { name: name(key), left: state.held_until(key).map(|until| until.since(now)) })
         .collect()
 }

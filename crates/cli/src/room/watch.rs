@@ -196,7 +196,8 @@ impl Releases {
     }
 
     fn note(&self, event: &EventView) {
-        let freed = matches!(event.state.as_str(), "released" | "expired");
+        // Not by its state: a room that is left is released, too.
+        let freed = matches!(event.action.as_str(), "released" | "expired" | "force_released" | "lost");
         if let Some(key) = freed.then(|| Key::parse(&event.file_path).ok()).flatten() {
             let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             while noted.front().is_some_and(|(at, _)| at.elapsed() > AFTER_RELEASE) {

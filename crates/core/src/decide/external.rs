@@ -1,6 +1,7 @@
 //! Files that others take without asking here, seen from outside: whole-file locks of a session that nobody can be.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::Deciding;
 use crate::command::External;
@@ -8,7 +9,6 @@ use crate::event::{Event, Grant, NewLock, On};
 use crate::key::{Key, Target};
 use crate::lock::{Lock, LockId};
 use crate::mode::Mode;
-use crate::outcome::Outcome;
 use crate::session::{AgentName, Intention, SessionId};
 use crate::span::Span;
 use crate::state::State;
@@ -18,8 +18,9 @@ use crate::time::{Millis, Time};
 const ROUGHLY: Millis = Millis(1000);
 
 impl Deciding<'_> {
-    /// Nobody is asked: they have it. Whoever waits, waits for them too.
-    pub(super) fn see_external(&mut self, seen: &[External]) -> Outcome {
+    /// Nobody is asked: they have it. Whoever waits, waits for them too. Before time does its work: what is seen goes on, and
+    /// nothing that they have is handed to anybody.
+    pub(super) fn see_external(&mut self, seen: &[External]) {
         let external = SessionId::external();
         for External { key, left } in seen {
             let known = self.state.own_on_key(&external, key).next().map(|lock| (lock.id, lock.expires));
@@ -30,7 +31,8 @@ impl Deciding<'_> {
                 }
                 (Some((id, expires)), Some(left)) => {
                     let seen = self.now().plus(*left);
-                    if seen.since(expires) > ROUGHLY || expires.since(seen) > ROUGHLY {
+                    let rough = seen.since(expires) > ROUGHLY || expires.since(seen) > ROUGHLY;
+                    if rough || expires <= self.now() {
                         self.record(Event::Renewed { session: external.clone(), locks: vec![id], ttl: Some(*left) });
                     }
                 }
@@ -38,18 +40,22 @@ impl Deciding<'_> {
                 (None, None) => {}
             }
         }
-        Outcome::Nothing
     }
 
     fn grant_external(&mut self, key: &Key, left: Millis) {
-        let target = Target { key: key.clone(), span: Span::WHOLE };
-        let stop = |_: &_| ControlFlow::Break(());
-        if self.state.held_against(&SessionId::external(), &target, Mode::Exclusive, stop).is_break() {
-            // What is held here was taken first.
-            return;
+        // What was held of the file here is theirs now, as far as it is not over anyway.
+        let held = self.state.held_on(key);
+        let (over, lost): (Vec<_>, Vec<_>) = held.into_iter().partition(|lock| lock.expires <= self.now());
+        let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect::<Vec<_>>();
+        if !over.is_empty() {
+            self.record(Event::Expired { locks: ids(&over) });
+        }
+        if !lost.is_empty() {
+            let reason = Intention::parse("taken by a client outside of Lockkeeper").unwrap_or_default();
+            self.record(Event::Forced { locks: ids(&lost), by: AgentName::external(), reason, request: None });
         }
         let (made, salt) = self.state.numbering(self.now());
-        let on = On::Target(target, Mode::Exclusive);
+        let on = On::Target(Target { key: key.clone(), span: Span::WHOLE }, Mode::Exclusive);
         self.record(Event::Granted(Grant {
             session: SessionId::external(),
             agent: AgentName::external(),
@@ -68,17 +74,21 @@ impl Deciding<'_> {
 }
 
 impl State {
-    /// Until when a file is held, wholly or in part, by whoever asks here; and whether all of these locks are `new`.
-    pub fn shown(&self, file: &Key, new: impl Fn(&Lock) -> bool) -> (Option<Time>, bool) {
-        let (mut latest, mut only_new, external) = (None, true, SessionId::external());
+    /// Who of those who ask here holds a file, wholly or in part. Trees that it lies in do not count.
+    fn held_on(&self, file: &Key) -> Vec<Arc<Lock>> {
+        let (mut held, external) = (Vec::new(), SessionId::external());
         self.all_overlapping(&Target { key: file.clone(), span: Span::WHOLE }, |lock| {
             if lock.target.key == *file && lock.session != external {
-                latest = latest.max(Some(lock.expires));
-                only_new &= new(lock);
+                held.push(lock.clone());
             }
             ControlFlow::Continue(())
         });
-        (latest, only_new)
+        held
+    }
+
+    /// Until when a file is held, wholly or in part, by whoever asks here.
+    pub fn held_until(&self, file: &Key) -> Option<Time> {
+        self.held_on(file).iter().map(|lock| lock.expires).max()
     }
 
     pub fn has_external(&self) -> bool {

@@ -1,11 +1,12 @@
 //! Files that others take without asking here.
 
-use lockkeeper_core::command::{Command, External};
+use lockkeeper_core::command::{Command, External, Which};
 use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::Outcome;
+use lockkeeper_core::outcome::{Answer, Outcome};
+use lockkeeper_core::session::SessionId;
 use lockkeeper_core::time::Millis;
 
-use crate::house::{House, busy};
+use crate::house::{House, actor, busy};
 
 fn see(house: &mut House, key: &str, left: Option<u64>) {
     let seen = vec![External { key: Key::parse(key).unwrap(), left: left.map(Millis) }];
@@ -45,13 +46,45 @@ fn what_somebody_outside_has_ends_by_itself_and_is_followed_when_it_is_renewed()
 }
 
 #[test]
-fn what_is_held_here_is_not_taken_by_whoever_is_seen_outside() {
+fn what_somebody_outside_has_taken_is_lost_here_and_whoever_waits_waits_on() {
     let mut house = House::new();
     house.granted("a", "x#1-5");
-    house.granted("b", "src/**");
+    house.queue("b", &["x"], 5);
     see(&mut house, "x", Some(5000));
+    assert_eq!(house.holders("x"), ["~external"]);
+    let actor = actor("a");
+    let renew = Command::Renew { actor, which: Which::Everything, ttl: None, token: None };
+    assert!(
+        matches!(house.tell(renew), Answer::Renewed { lost, .. } if lost.len() == 1)
+            || house.state.lost_of(&SessionId::parse("a").unwrap()).count() == 1
+    );
+    see(&mut house, "x", None);
+    assert_eq!(house.holders("x"), ["b"]);
+}
+
+#[test]
+fn what_is_over_goes_to_whoever_is_seen_outside_and_not_to_whoever_waits() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.queue("b", &["x"], 5);
+    house.wait(29_000);
+    house.beat("b");
+    house.wait(1000);
+    see(&mut house, "x", Some(5000));
+    assert_eq!(house.holders("x"), ["~external"]);
+    // Also when their own time was over by our clock: they are still there.
+    house.wait(5001);
+    house.beat("b");
+    see(&mut house, "x", Some(700));
+    assert_eq!(house.holders("x"), ["~external"]);
+}
+
+#[test]
+fn a_tree_does_not_see_what_is_taken_below_it_but_its_holder_is_told_who_has_the_file() {
+    let mut house = House::new();
+    house.granted("b", "src/**");
     see(&mut house, "src/deep.rs", Some(5000));
-    assert_eq!(house.holders("x"), ["a"]);
-    assert_eq!(house.holders("src/deep.rs"), ["b"]);
-    assert!(!house.state.has_external());
+    assert_eq!(house.holders("src/deep.rs"), ["b", "~external"]);
+    let refused = busy(house.acquire("b", &["src/deep.rs"]));
+    assert_eq!(refused.conflicts[0].with.agent().to_string(), "external");
 }

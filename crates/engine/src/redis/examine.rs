@@ -42,10 +42,13 @@ pub(super) async fn examine(connection: &Connection, kind: &Kind, until: Instant
     }
     let mut is_durable = false;
     if told.word("aof_enabled") == "1" && *kind == Kind::Single {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("GET").arg("appendfsync");
-        // Some do not let anybody ask: then nothing is promised.
-        is_durable = ask(connection, command).await.is_ok_and(|told| told.ends_with("always"));
+        let set = async |name: &str, value: &str| {
+            let mut command = redis::cmd("CONFIG");
+            command.arg("GET").arg(name);
+            // Some do not let anybody ask: then nothing is promised.
+            ask(connection, command).await.is_ok_and(|told| told.ends_with(value))
+        };
+        is_durable = set("appendfsync", "always").await && set("no-appendfsync-on-rewrite", "no").await;
     }
     Ok(Facts { is_durable })
 }

@@ -267,15 +267,15 @@ impl Inner {
         let [page, id_text, time, wall, room, epoch, note] = texts.each_ref().map(String::as_bytes);
         let mut more = vec![page, id_text, &payload, hash.as_bytes(), time, wall, room, epoch, self.channel(), note];
         let mut keys = vec![self.keys.head.as_str(), self.keys.log.as_str()];
+        more.push(if self.shows { b"1".as_slice() } else { b"0" });
         let left: Vec<String> =
             shown.iter().map(|shown| shown.left.map_or(0, |left| left.0.max(1)).to_string()).collect();
-        for (shown, left) in shown.iter().zip(&left) {
-            keys.push(&shown.name);
-            more.extend([left.as_bytes(), if shown.fresh { b"1".as_slice() } else { b"0" }]);
-        }
+        keys.extend(shown.iter().map(|shown| shown.name.as_str()));
+        more.extend(left.iter().map(String::as_bytes));
         let reply = match self.ask(script, &keys, expected, &more).await {
             Ok(reply) => reply,
             Err(trouble) if trouble.is_code("OOM") => return Append::Full,
+            Err(trouble) if trouble.is_code("SHARED") => return Append::Down(self.not_sharing()),
             Err(Trouble::Lost(error) | Trouble::Late(error)) => {
                 self.in_doubt.store(true, Ordering::Release);
                 return Append::Unknown(error);
@@ -305,11 +305,16 @@ impl Inner {
     }
 
     async fn look_outside(&self, names: &[String]) -> Result<Vec<Outside>, EngineError> {
-        let mark = format!("lockkeeper {:016x}", self.standing.end().epoch);
+        let mark = format!("lockkeeper {}", self.keys.head);
         let keys: Vec<&str> = names.iter().map(String::as_str).collect();
         let call = Call { keys: &keys, args: &[mark.as_bytes()] };
         let value = self.run(&script::LOOK_OUTSIDE, &call).await.map_err(|trouble| trouble.into_error(&self.place))?;
         read_outside(value).ok_or_else(|| self.damaged("its scripts answer what nobody understands"))
+    }
+
+    fn not_sharing(&self) -> EngineError {
+        let why = "other services share its files with clients outside of Lockkeeper: set redis.shared_space here, too";
+        EngineError::Invalid(format!("{}: {why}", self.place))
     }
 
     fn channel(&self) -> &[u8] {

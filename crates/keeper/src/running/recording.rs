@@ -29,7 +29,7 @@ const MOURNED_AT_ONCE: usize = 1000;
 impl Running {
     /// Decides a batch and has it recorded.
     pub(super) async fn decide(&mut self, mut asked: Vec<Asked>) -> Decided {
-        let (mut tries, mut taken) = (0u32, 0);
+        let (mut tries, mut taken, mut failures) = (0u32, 0u32, 0u32);
         // Earlier tries that may yet be recorded: as long as there are any, nobody is told that nothing was changed.
         let mut doubtful: Vec<BatchId> = Vec::new();
         loop {
@@ -57,7 +57,9 @@ impl Running {
             }
             let started = Instant::now();
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
-            self.contention.took(started.elapsed());
+            if matches!(appended, Append::Appended(_) | Append::Moved(_)) {
+                self.contention.took(started.elapsed());
+            }
             match appended {
                 Append::Appended(appended) => {
                     self.metrics.appended(self.desk.asked(), started.elapsed(), tries);
@@ -71,12 +73,13 @@ impl Running {
                     }
                 }
                 Append::Taken(outside) => {
+                    asked = self.desk.give_up();
                     taken += 1;
                     if taken == TAKEN_MAX {
-                        return self.give_way(&doubtful, &outside).await;
+                        return self.give_up(&asked, &doubtful, taken_outside(&outside));
                     }
-                    asked = self.desk.give_up();
-                    Box::pin(self.see(outside.iter().filter_map(shop_window::external).collect())).await;
+                    asked.retain(|asked| !matches!(asked.command, Command::SeeExternal { .. }));
+                    asked.insert(0, seeing(outside.iter().filter_map(shop_window::external).collect()));
                 }
                 Append::Full => {
                     asked = self.desk.give_up();
@@ -111,7 +114,8 @@ impl Running {
                     if matches!(error, EngineError::Stopped(_)) {
                         self.stop(&error.to_string());
                     }
-                    if !self.tries_again(&error, tries, started.elapsed()).await {
+                    failures += 1;
+                    if !self.tries_again(&error, failures, started.elapsed()).await {
                         return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
                     }
                 }
@@ -121,11 +125,11 @@ impl Running {
 
     /// Waits a moment before an engine that could not be reached is tried again, if it is to be. One that made everybody
     /// wait for long is not.
-    async fn tries_again(&self, error: &EngineError, tries: u32, took: Duration) -> bool {
+    async fn tries_again(&self, error: &EngineError, failures: u32, took: Duration) -> bool {
         let again =
-            matches!(error, EngineError::Unreachable(_)) && tries < self.settings.attempts && took < QUICK_FAILURE;
+            matches!(error, EngineError::Unreachable(_)) && failures < self.settings.attempts && took < QUICK_FAILURE;
         if again {
-            let backoff = Duration::from_millis(self.settings.backoff.0) * tries;
+            let backoff = Duration::from_millis(self.settings.backoff.0) * failures;
             // Half to one and a half times as long: several servers do not come back at one moment.
             let jitter = (self.batches.prefix >> 64) as u32 ^ (self.batches.count as u32).wrapping_mul(0x9E37_79B9);
             tokio::time::sleep(backoff / 2 + backoff.mul_f64(f64::from(jitter) / f64::from(u32::MAX))).await;
@@ -165,7 +169,7 @@ impl Running {
     /// turns up later, it is nobody's here.
     fn give_up(&mut self, asked: &[Asked], doubtful: &[BatchId], certain: Failure) -> Decided {
         self.fail(asked, &if doubtful.is_empty() { certain } else { unseen() });
-        self.desk.forget_doubtful();
+        self.desk.forget_doubtful(doubtful);
         Decided::Failed
     }
 
@@ -196,19 +200,10 @@ impl Running {
         folded.found.iter().any(|id| doubtful.contains(id)).then_some(Decided::Confirmed)
     }
 
-    /// What others have taken can't be written down: it is part of a tree that is held here.
-    async fn give_way(&mut self, doubtful: &[BatchId], outside: &[Outside]) -> Decided {
-        if self.desk.asked() > 1 && doubtful.is_empty() {
-            return self.decide_in_halves().await;
-        }
-        let asked = self.desk.give_up();
-        self.give_up(&asked, doubtful, taken_outside(outside))
-    }
-
     /// Writes down what others take, or no longer take, outside of the ledger.
     async fn see(&mut self, seen: Vec<External>) {
         if !seen.is_empty() {
-            self.decide(vec![Asked { ticket: None, command: Command::SeeExternal { seen } }]).await;
+            self.decide(vec![seeing(seen)]).await;
         }
     }
 
@@ -340,6 +335,10 @@ impl Decided {
     pub(super) fn is_confirmed(self) -> bool {
         self != Decided::Failed
     }
+}
+
+fn seeing(seen: Vec<External>) -> Asked {
+    Asked { ticket: None, command: Command::SeeExternal { seen } }
 }
 
 fn taken_outside(outside: &[Outside]) -> Failure {

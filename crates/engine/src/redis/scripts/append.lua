@@ -1,6 +1,6 @@
 -- ARGV: the position that is expected, the bounds of time, the bytes that may be handed back, then the batch.
--- KEYS from the third on are names outside of the ledger that others see and may take; for each of them two of the last
--- ARGV: for how many more milliseconds it is taken ('0': no longer), and whether it must have been free before.
+-- KEYS from the third on are names outside of the ledger that others see and may take; for each of them one of the last
+-- ARGV: for how many more milliseconds it is taken ('0': no longer).
 local head, damage = read_head()
 if damage then
   return redis.error_reply(damage)
@@ -30,12 +30,18 @@ if volume - head.base_volume > log_bytes_max then
   return told('full', time, head)
 end
 
+-- As soon as one who writes shares names with others, all have to.
+local shares = ARGV[16] == '1'
+if head.shares and not shares then
+  return redis.error_reply('SHARED names are shown to others')
+end
+
 -- What others have is not overwritten, and keeps from recording what would need it.
-local mark, theirs, outside = MARK .. head.epoch, {}, {}
+local mark, theirs, outside = MARK .. HEAD, {}, {}
 for place = 3, #KEYS do
   local value = redis.pcall('GET', KEYS[place])
   theirs[place] = value and value ~= mark
-  if theirs[place] and ARGV[11 + 2 * place] == '1' then
+  if theirs[place] and ARGV[14 + place] ~= '0' then
     outside[#outside + 1] = { KEYS[place], tostring(redis.call('PTTL', KEYS[place])) }
   end
 end
@@ -49,7 +55,10 @@ end
 local stamp, stamp_wall
 local proposed = tonumber(ARGV[10])
 if proposed >= head.time and proposed <= time then
-  stamp, stamp_wall = ARGV[10], ARGV[11]
+  -- The writer's wall clock, unless it is wrong.
+  local then_wall = wall - (time - proposed)
+  local is_right = math.abs(tonumber(ARGV[11]) - then_wall) < 1000000
+  stamp, stamp_wall = ARGV[10], is_right and ARGV[11] or whole(then_wall)
 else
   stamp, stamp_wall = whole(time), whole(wall)
 end
@@ -72,8 +81,11 @@ if is_new then
   redis.call('HSET', HEAD, 'format', FORMAT, 'epoch', epoch, 'base_revision', '0', 'base_digest', ZERO,
     'base_volume', '0', 'snapshot', '', 'snapshot_parts', '0', 'snapshot_bytes', '0', 'snapshot_hash', '')
 end
+if shares and not head.shares then
+  redis.call('HSET', HEAD, 'shares', '1')
+end
 for place = 3, #KEYS do
-  local left = ARGV[10 + 2 * place]
+  local left = ARGV[14 + place]
   if not theirs[place] and left ~= '0' then
     redis.call('SET', KEYS[place], mark, 'PX', left)
   elseif not theirs[place] then

@@ -5,7 +5,7 @@
 -- Times are microseconds: whole numbers below 2^53, which Lua keeps exactly.
 local HEAD, LOG = KEYS[1], KEYS[2]
 local FORMAT = '1'
--- The value of names outside of the ledger that it shows as taken; the epoch follows.
+-- The value of names outside of the ledger that it shows as taken; the key of the head follows.
 local MARK = 'lockkeeper '
 local ZERO = '0000000000000000'
 -- What a record costs besides its payload.
@@ -18,7 +18,7 @@ end
 -- The head; nil when there is no ledger; and what is wrong, if anything is.
 local function read_head()
   local field = redis.call('HMGET', HEAD, 'format', 'epoch', 'revision', 'digest', 'time', 'offset', 'volume',
-    'base_revision', 'base_volume')
+    'base_revision', 'base_volume', 'shares')
   local kept = redis.call('XLEN', LOG)
   if not field[1] then
     if kept > 0 then
@@ -32,7 +32,7 @@ local function read_head()
   local head = {
     epoch = field[2], revision = tonumber(field[3]), digest = field[4], time = tonumber(field[5]),
     offset = tonumber(field[6]), volume = tonumber(field[7]), base_revision = tonumber(field[8]),
-    base_volume = tonumber(field[9]),
+    base_volume = tonumber(field[9]), shares = field[10] == '1',
   }
   if not (head.epoch and head.revision and head.digest and head.time and head.offset and head.volume
     and head.base_revision and head.base_volume) then

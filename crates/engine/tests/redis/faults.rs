@@ -80,6 +80,9 @@ async fn learns_of_the_loss(engine_url: &str, scribe: &Scribe, other: &mut Scrib
     assert_eq!(scribe.read(scribe.at).await.base, void);
     let before = scribe.written.last().expect("something was written").stamp.time;
     other.at = Position::ORIGIN;
+    while other.ledger.read(other.at).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let first = other.append(b"anew").await;
     assert!(first.stamp.time >= before, "time does not fall with the ledger");
     assert_ne!(first.position.epoch, scribe.at.epoch);

@@ -126,6 +126,6 @@ async fn a_redis_that_is_loading_is_waited_for() {
     server.start_again();
     let why = refusal(&format!("{}?timeout_ms=100", server.url())).await.to_string();
     assert!(why.contains("loading") || why.contains("has not answered"), "{why}");
-    let engine = open(&server.url()).await;
+    let engine = open(&format!("{}?timeout_ms=20000", server.url())).await;
     Scribe::at_origin(&engine, "a").await.append(b"x").await;
 }

@@ -34,10 +34,6 @@ use clap::{Parser, Subcommand};
 use crate::context::{Context, Global};
 use crate::failure::Failure;
 
-/// A request makes and drops some sixty small things.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Keeps fleets of coding agents from working over each other.
 ///
 /// Ask before you change: who may change what, why, until when, and who is next.

@@ -140,6 +140,13 @@ impl Desk {
         self.pending.keys().copied()
     }
 
+    /// Those who wait here longer than they wanted.
+    pub fn overdue(&self, now: Time) -> Vec<Ticket> {
+        let over = |id: &WaiterId| self.state.waiter(*id).is_some_and(|waiter| waiter.deadline() <= now);
+        let pending = self.pending.iter().filter(|(id, _)| over(id));
+        pending.flat_map(|(_, pending)| pending.tickets.iter().copied()).collect()
+    }
+
     /// The place in the queue behind a ticket, if nobody else waits for it: the ticket is not there any more.
     pub fn leave(&mut self, ticket: Ticket) -> Option<WaiterId> {
         let waiter = self.places.remove(&ticket)?;

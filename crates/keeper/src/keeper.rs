@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
+use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
@@ -42,6 +43,8 @@ pub(crate) type Reply = oneshot::Sender<Result<Answer, Failure>>;
 pub(crate) type Read = Box<dyn FnOnce(Result<(&State, Stamp), Failure>) + Send>;
 
 pub(crate) enum Mail {
+    /// Somebody is about to look at these: what others hold of them outside of the ledger counts, too.
+    Outside(Vec<Key>, oneshot::Sender<()>),
     Ask(Asked, Reply),
     Beat(SessionId, Ticket, Reply),
     Read(Read),
@@ -185,6 +188,16 @@ impl Keeper {
         });
         self.0.mailbox.send(Mail::Read(read)).await.map_err(|_| stopped())?;
         seen.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Looks at what others hold of some files outside of the ledger, before somebody asks who holds them.
+    pub async fn look_outside(&self, keys: Vec<Key>) -> Result<(), Failure> {
+        if !self.0.ledger.shows() || keys.is_empty() {
+            return Ok(());
+        }
+        let (reply, seen) = oneshot::channel();
+        self.0.mailbox.send(Mail::Outside(keys, reply)).await.map_err(|_| stopped())?;
+        seen.await.map_err(|_| stopped())
     }
 
     /// Entries of the history as they happen. Who falls behind reads them from the history.

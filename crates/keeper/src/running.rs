@@ -15,6 +15,7 @@ use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::snapshot::Snapshot;
 use lockkeeper_core::space::Space;
+use lockkeeper_core::time::Time;
 use lockkeeper_engine::{Confirm, Durable, EngineError, Ledger, Position};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
@@ -191,6 +192,7 @@ impl Running {
         let mut asked = self.withdrawn(gone);
         asked.reserve(batch.len());
         let mut reads: Vec<Read> = Vec::new();
+        let mut outside = Vec::new();
         for mail in batch.drain(..) {
             match mail {
                 // Whoever left before the question was read has asked nothing.
@@ -204,6 +206,7 @@ impl Running {
                     self.beats.gather(session, ticket);
                 }
                 Mail::Read(read) => reads.push(read),
+                Mail::Outside(keys, reply) => outside.push((keys, reply)),
             }
         }
         let beaten = self.add_beats(&mut asked);
@@ -221,6 +224,9 @@ impl Running {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
             let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);
             self.sweep_at = if swept { Instant::now() } else { Instant::now() + SWEEP_PAUSE };
+            if !swept {
+                self.fail_overdue(now);
+            }
         }
         self.tell_beaten(beaten);
         let confirmed = confirmed || planted::is(Bug::NoConfirm);
@@ -230,9 +236,24 @@ impl Running {
             // A look is no staler than its question, or it is none.
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
+        for (keys, reply) in outside {
+            self.look_at(&keys).await;
+            let _ = reply.send(());
+        }
         self.look_outside().await;
         self.mourn().await;
         self.publish();
+    }
+
+    /// Whoever waits longer than they wanted, because the engine can't be reached, is told so.
+    fn fail_overdue(&mut self, now: Time) {
+        for ticket in self.desk.overdue(now) {
+            self.desk.leave(ticket);
+            if let Some(reply) = self.replies.remove(&ticket) {
+                let why = "the wait is over, and the engine can't be reached".to_owned();
+                let _ = reply.send(Err(Failure::OutcomeUnknown(why)));
+            }
+        }
     }
 
     /// Those who left give up their places in the queue, and what they were granted and have not heard of.

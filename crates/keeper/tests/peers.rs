@@ -122,6 +122,16 @@ async fn what_is_held_is_seen_by_others_and_what_others_hold_is_respected() {
         assert_eq!(busy.conflicts[0].with.agent().to_string(), "external");
     }
     assert!(matches!(one.ask(acquire("c", "src/b.rs", 0)).await, Ok(Answer::Granted { .. })));
+    // Whoever looks sees it, too.
+    let key = Key::parse("src/a.rs").unwrap();
+    let holder = |keeper: &Keeper| {
+        let (keeper, key) = (keeper.clone(), key.clone());
+        async move {
+            keeper.look_outside(vec![key]).await.unwrap();
+            keeper.read(|state, _| state.locks().map(|lock| lock.agent.to_string()).collect::<Vec<_>>()).await.unwrap()
+        }
+    };
+    assert!(holder(&one).await.contains(&"external".to_owned()));
     // Whoever waits for it gets it soon after it is given back.
     let waiting = {
         let other = other.clone();
@@ -188,6 +198,84 @@ async fn a_plain_client_and_lockkeeper_never_both_hold_a_file() {
     println!("{all} rounds, {ours} of them ours");
 }
 
+/// Holders that die without giving back, leases that end, and a Redis that stands still now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_client_and_lockkeeper_share_a_file_also_when_holders_die_and_redis_stands_still() {
+    const LONG: Duration = Duration::from_secs(12);
+    let server = RedisServer::start();
+    let (inside, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let peer = {
+        let (inside, over, mut plain) = (inside.clone(), over.clone(), Plain::connect(&server));
+        std::thread::spawn(move || {
+            let mut rounds = 0u32;
+            while !over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                // One whose answer took long may be over already: it does not enter.
+                if plain.ask(&["SET", NAME, "theirs", "NX", "PX", "400"]) == "+OK" && began.elapsed().as_millis() < 200
+                {
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two hold one file");
+                    inside.store(false, Ordering::SeqCst);
+                    rounds += 1;
+                    // Every other time it dies, and the key goes by itself.
+                    if rounds.is_multiple_of(2) {
+                        plain.ask(&["DEL", NAME]);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            rounds
+        })
+    };
+    let keepers = [keeper(&server).await, keeper(&server).await];
+    let agents: Vec<_> = keepers
+        .iter()
+        .enumerate()
+        .map(|(number, keeper)| {
+            let (keeper, inside, over) = (keeper.clone(), inside.clone(), over.clone());
+            tokio::spawn(async move {
+                let mut rounds = 0u32;
+                while !over.load(Ordering::Relaxed) {
+                    let session = format!("s{number}-{rounds}");
+                    let Command::Acquire(mut wanted) = acquire(&session, "src/a.rs#3-4", 2000) else { unreachable!() };
+                    wanted.ttl = Millis(1000);
+                    let answer = keeper.ask(Command::Acquire(wanted)).await;
+                    // Only a renewal proves that it is held now: the answer may have taken long.
+                    let renew =
+                        Command::Renew { actor: actor(&session), which: Which::Everything, ttl: None, token: None };
+                    let began = Instant::now();
+                    let renewed = keeper.ask(renew).await;
+                    let held = matches!(&renewed, Ok(Answer::Renewed { locks, .. }) if locks.len() == 1);
+                    if matches!(answer, Ok(Answer::Granted { .. })) && held && began.elapsed().as_millis() < 500 {
+                        assert!(!inside.swap(true, Ordering::SeqCst), "two hold one file");
+                        inside.store(false, Ordering::SeqCst);
+                        if !rounds.is_multiple_of(3) {
+                            let _ = keeper.ask(release(&session)).await;
+                        }
+                    }
+                    rounds += 1;
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                rounds
+            })
+        })
+        .collect();
+    let began = Instant::now();
+    while began.elapsed() < LONG {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        server.pause();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        server.resume();
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut ours = 0;
+    for agent in agents {
+        ours += agent.await.unwrap();
+    }
+    let theirs = peer.join().unwrap();
+    println!("{ours} rounds of ours, {theirs} of theirs");
+    assert!(ours > 4 && theirs > 4, "both get their turns: {ours} and {theirs}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_holds_across_all_servers_of_one_redis() {
     let server = RedisServer::start();
@@ -217,4 +305,19 @@ async fn a_redis_that_is_away_for_a_moment_is_tried_again() {
     server.start_again();
     let answer = waiting.await.unwrap();
     assert!(matches!(answer, Ok(Answer::Granted { .. })), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_while_redis_is_away_is_told_when_the_wait_is_over() {
+    let mut server = RedisServer::start();
+    let keeper = keeper(&server).await;
+    assert!(matches!(keeper.ask(acquire("a", "x", 0)).await, Ok(Answer::Granted { .. })));
+    let waiting = {
+        let keeper = keeper.clone();
+        tokio::spawn(async move { keeper.ask(acquire("b", "x", 1000)).await })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.kill();
+    let answer = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("an answer").unwrap();
+    assert!(matches!(answer, Err(Failure::OutcomeUnknown(_))), "{answer:?}");
 }

@@ -1,7 +1,6 @@
 //! One ledger in Redis: every question is one script, and one round trip.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -57,8 +56,6 @@ pub(super) struct Inner {
     pace: Pace,
     pub(super) standing: Standing,
     news: News,
-    /// A batch may have been recorded: what was told by itself is not enough to know.
-    in_doubt: AtomicBool,
     /// Somebody wants the end to be looked at now.
     look: Notify,
     used: Mutex<Instant>,
@@ -83,7 +80,6 @@ impl RedisLedger {
             pace: Pace::new(source),
             standing: Standing::new(),
             news: News::default(),
-            in_doubt: AtomicBool::new(false),
             look: Notify::new(),
             used: Mutex::new(Instant::now()),
             shows,
@@ -276,10 +272,7 @@ impl Inner {
             Ok(reply) => reply,
             Err(trouble) if trouble.is_code("OOM") => return Append::Full,
             Err(trouble) if trouble.is_code("SHARED") => return Append::Down(self.not_sharing()),
-            Err(Trouble::Lost(error) | Trouble::Late(error)) => {
-                self.in_doubt.store(true, Ordering::Release);
-                return Append::Unknown(error);
-            }
+            Err(Trouble::Lost(error) | Trouble::Late(error)) => return Append::Unknown(error),
             Err(trouble @ (Trouble::Unsent(_) | Trouble::Refused { .. })) => {
                 return Append::Down(trouble.into_error(&self.place));
             }
@@ -323,9 +316,8 @@ impl Inner {
 
     async fn read(&self, after: Position) -> Result<Delta, EngineError> {
         self.use_now();
-        if !self.in_doubt.swap(false, Ordering::AcqRel)
-            && let Some(records) = self.news.take(after, self.standing.end())
-        {
+        // Also for whoever looks for a batch of unknown outcome: it comes right after this place, or never.
+        if let Some(records) = self.news.take(after, self.standing.end()) {
             let last = records.last().expect("something was told").clone();
             self.pace.stamped(last.stamp.time);
             self.standing.answered(last.position, false);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_engine::EngineError;
 use lockkeeper_engine::conformance::Scribe;
+use lockkeeper_engine::{EngineError, Strength};
 
 use crate::server::RedisServer;
 use crate::{hasty, open, records, refusal};
@@ -126,6 +126,21 @@ async fn a_redis_that_is_loading_is_waited_for() {
     server.start_again();
     let why = refusal(&format!("{}?timeout_ms=100", server.url())).await.to_string();
     assert!(why.contains("loading") || why.contains("has not answered"), "{why}");
-    let engine = open(&server.url()).await;
+    let engine = open(&format!("{}?timeout_ms=20000", server.url())).await;
     Scribe::at_origin(&engine, "a").await.append(b"x").await;
+}
+
+#[tokio::test]
+async fn only_a_redis_that_always_syncs_is_strict() {
+    let always = ["--appendonly", "yes", "--appendfsync", "always"];
+    let strength = async |options: &[&str]| {
+        let server = RedisServer::with(options);
+        let space = lockkeeper_core::space::Space::parse("s").unwrap();
+        let engine = open(&server.url()).await;
+        engine.open(&space).await.unwrap().strength()
+    };
+    assert_eq!(strength(&always).await, Strength::Strict);
+    assert_eq!(strength(&["--appendonly", "yes", "--appendfsync", "everysec"]).await, Strength::BestEffort);
+    let sometimes = [&always[..], &["--no-appendfsync-on-rewrite", "yes"]].concat();
+    assert_eq!(strength(&sometimes).await, Strength::BestEffort);
 }

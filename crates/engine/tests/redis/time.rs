@@ -36,6 +36,27 @@ async fn a_clock_that_is_set_ends_no_lock_early_or_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_correction_outlives_those_who_made_it() {
+    let server = RedisServer::start();
+    Scribe::at_origin(&open(&server.url()).await, "a").await.append(b"first").await;
+    // The ledger is an hour ahead of the wall clock, or behind it: nobody is left who remembers why.
+    for jump in [3600, -7200] {
+        server.ask(&["HINCRBY", HEAD, "offset", &(jump * 1_000_000_i64).to_string()]);
+        server.ask(&["HSET", HEAD, "time", "0"]);
+        let mut last = 0;
+        for _ in 0..3 {
+            let mut fresh = Scribe::at_origin(&open(&server.url()).await, "a").await;
+            crate::catch_up(&mut fresh).await;
+            let stamp = fresh.append(b"of one who remembers nothing").await.stamp.time.0;
+            assert!(last == 0 || (last + SECOND / 10..last + 5 * SECOND).contains(&stamp), "{last} {stamp}");
+            last = stamp;
+            drop(fresh);
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn servers_with_different_memories_agree() {
     let server = RedisServer::start();
     let mut one = Scribe::at_origin(&open(&server.url()).await, "a").await;

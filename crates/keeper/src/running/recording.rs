@@ -217,11 +217,18 @@ impl Running {
             return;
         }
         self.outside_at = Instant::now() + OUTSIDE_LOOK;
+        self.look_at(&keys).await;
+    }
+
+    /// Looks which of these files others hold outside of the ledger, and writes it down.
+    pub(super) async fn look_at(&mut self, keys: &[Key]) {
         match self.ledger.look_outside(keys.iter().map(shop_window::name).collect()).await {
             Ok(outside) => {
                 let taken: Vec<External> = outside.iter().filter_map(shop_window::external).collect();
                 let left = |key: &Key| taken.iter().find(|seen| seen.key == *key).and_then(|seen| seen.left);
-                self.see(keys.iter().map(|key| External { key: key.clone(), left: left(key) }).collect()).await;
+                let known = self.desk.state().external();
+                let seen = keys.iter().map(|key| External { key: key.clone(), left: left(key) });
+                self.see(seen.filter(|seen| seen.left.is_some() || known.contains(&seen.key)).collect()).await;
             }
             Err(error) => tracing::debug!(space = %self.space, %error, "what others hold can't be looked at"),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockkeeper_core::command::{Command, Want, Which};
 use lockkeeper_core::history::Entry;
-use lockkeeper_core::key::{Cover, Key, Target};
+use lockkeeper_core::key::{Cover, Key, KeyKind, Target};
 use lockkeeper_core::lock::{Lock, Token};
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
@@ -178,6 +178,7 @@ impl Service {
         // Whoever can't say well who they are is still who the credential says.
         let named = actor.as_ref().map(|actor| &actor.agent);
         self.permit(Operation::Check, caller, caller.agent.as_ref().or(named), keys)?;
+        keeper.look_outside(files(wants.iter().map(|want| &want.target.key))).await?;
         let token = door::token(body.fencing_token)?;
         let session = actor.map(|actor| actor.session);
         if wants.is_empty() && (token.is_none() || session.is_none()) {
@@ -246,6 +247,7 @@ impl Service {
             return Err(No::new(Word::Unauthorized, "To ask about more than one key needs a credential."));
         }
         let shows_all = caller.known;
+        keeper.look_outside(files([&key])).await?;
         let target = Target { key, span: Span::WHOLE };
         let status = keeper.read(move |state, now| {
             let viewer = Viewer { now };
@@ -362,6 +364,11 @@ fn changes(action: &'static str, locks: Vec<LockView>, file_path: Option<String>
 pub(super) async fn pauses_of(keeper: &Keeper, locks: &[Arc<Lock>]) -> Result<Vec<Arc<Lock>>, No> {
     let locks = locks.to_vec();
     Ok(keeper.read(move |state, _| state.pauses_of(&locks)).await?)
+}
+
+/// The files among some keys: what others may hold outside of the ledger.
+fn files<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Vec<Key> {
+    keys.into_iter().filter(|key| key.kind() == KeyKind::Path && key.cover() == Cover::One).cloned().collect()
 }
 
 /// What was asked for, in one line.

@@ -64,6 +64,8 @@ impl Service {
                 Err(message) => left.push(view(&skipped.target, message)),
             }
         }
+        // Some may have ended while others were waited for.
+        let (back, refreshed) = (still_held(&keeper, back).await?, still_held(&keeper, refreshed).await?);
         let viewer = Viewer { now: keeper.now() };
         noted.ttl = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
         let paused = pauses_of(&keeper, &refreshed).await?;
@@ -184,6 +186,15 @@ impl Service {
         });
         json(&list.await?)
     }
+}
+
+/// Those that are held as they were, with their present ends.
+async fn still_held(keeper: &Keeper, locks: Vec<Arc<Lock>>) -> Result<Vec<Arc<Lock>>, No> {
+    let held = keeper.read(move |state, _| {
+        let same = |lock: &Arc<Lock>| state.lock(lock.id).filter(|held| held.token == lock.token).cloned();
+        locks.iter().filter_map(same).collect::<Vec<_>>()
+    });
+    Ok(held.await?)
 }
 
 /// What a session lost, as it held it.

@@ -27,8 +27,8 @@ use super::{HAND_OVER_PAUSE, What};
 pub(crate) struct Library {
     runtime: tokio::runtime::Runtime,
     keeper: Keeper,
-    /// Another server of the same ledger, if there can be one.
-    other: Keeper,
+    /// Where others can serve the same ledger: what it is opened with.
+    shared: Option<(String, Durability)>,
     stop: Arc<AtomicBool>,
 }
 
@@ -43,12 +43,9 @@ impl Library {
     pub(crate) fn open(engine: &str, durability: Durability, stop: Arc<AtomicBool>) -> anyhow::Result<Library> {
         let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-        let (keeper, other) = runtime.block_on(async {
-            let (keeper, is_shared) = keeper(engine, durability).await?;
-            let other = if is_shared { self::keeper(engine, durability).await?.0 } else { keeper.clone() };
-            anyhow::Ok((keeper, other))
-        })?;
-        Ok(Library { runtime, keeper, other, stop })
+        let (keeper, is_shared) = runtime.block_on(keeper(engine, durability))?;
+        let shared = is_shared.then(|| (engine.to_owned(), durability));
+        Ok(Library { runtime, keeper, shared, stop })
     }
 
     /// Takes so many locks, and goes on holding them.
@@ -62,7 +59,11 @@ impl Library {
     pub(crate) fn measure(&self, what: What, clients: usize, held: u64, length: Duration) -> anyhow::Result<Times> {
         let all = (0..clients as u64).map(|client| prepare("client", client, &ask::asks(what, client, held)));
         let all = all.collect::<anyhow::Result<Vec<_>>>()?;
-        if what == What::Handover { self.hand_over(all, length) } else { self.flood(all, Some(length)) }
+        match (what, &self.shared) {
+            (What::Handover, Some((engine, durability))) => self.hand_over_between(engine, *durability, all, length),
+            (What::Handover, None) => self.hand_over(all, length),
+            _ => self.flood(all, Some(length)),
+        }
     }
 
     /// Without a length: everything once.
@@ -95,17 +96,16 @@ impl Library {
     fn hand_over(&self, mut clients: Vec<Vec<Prepared>>, length: Duration) -> anyhow::Result<Times> {
         let mut times = Times::default();
         let began = Instant::now();
-        let mut keepers = [&self.keeper, &self.other];
         self.runtime.block_on(async {
             if !answer(&self.keeper, &clients[0][0]).await? {
                 bail!("the first lock was refused");
             }
             while began.elapsed() < length && !self.stop.load(Ordering::Relaxed) {
-                let (keeper, take) = (keepers[1].clone(), clients[1][0].clone());
+                let (keeper, take) = (self.keeper.clone(), clients[1][0].clone());
                 let waiter = tokio::spawn(async move { (answer(&keeper, &take).await, Instant::now()) });
                 tokio::time::sleep(HAND_OVER_PAUSE).await;
                 let asked = Instant::now();
-                let released = answer(keepers[0], &clients[0][1]).await?;
+                let released = answer(&self.keeper, &clients[0][1]).await?;
                 let (granted, at) = waiter.await?;
                 if granted? && released {
                     times.rounds.push((at - asked).as_nanos() as u64);
@@ -113,10 +113,82 @@ impl Library {
                     times.failed(|| "a hand-over was refused".to_owned());
                 }
                 clients.swap(0, 1);
-                keepers.swap(0, 1);
             }
             anyhow::Ok(())
         })?;
+        times.elapsed = began.elapsed();
+        Ok(times)
+    }
+}
+
+/// A server of the ledger: one thread with all that it needs, as a service has it.
+struct Server {
+    asked: tokio::sync::mpsc::UnboundedSender<(Prepared, std::sync::mpsc::Sender<Answered>)>,
+}
+
+/// Whether the answer was the expected one, when it was asked, and when it came.
+struct Answered {
+    success: anyhow::Result<bool>,
+    asked: Instant,
+    at: Instant,
+}
+
+impl Server {
+    fn start(engine: String, durability: Durability) -> anyhow::Result<Server> {
+        let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel::<(Prepared, std::sync::mpsc::Sender<Answered>)>();
+        let (told, ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let (keeper, _) = keeper(&engine, durability).await?;
+                let _ = told.send(());
+                while let Some((step, reply)) = asks.recv().await {
+                    let asked = Instant::now();
+                    let success = answer(&keeper, &step).await.map_err(anyhow::Error::from);
+                    let _ = reply.send(Answered { success, asked, at: Instant::now() });
+                }
+                anyhow::Ok(())
+            })
+        });
+        ready.recv().context("a server could not be started")?;
+        Ok(Server { asked })
+    }
+
+    fn ask(&self, step: &Prepared) -> anyhow::Result<std::sync::mpsc::Receiver<Answered>> {
+        let (reply, answered) = std::sync::mpsc::channel();
+        self.asked.send((step.clone(), reply)).map_err(|_| anyhow::anyhow!("a server ended"))?;
+        Ok(answered)
+    }
+}
+
+impl Library {
+    /// From a release through one server to the grant through another.
+    fn hand_over_between(
+        &self,
+        engine: &str,
+        durability: Durability,
+        mut clients: Vec<Vec<Prepared>>,
+        length: Duration,
+    ) -> anyhow::Result<Times> {
+        let start = || Server::start(engine.to_owned(), durability);
+        let (mut servers, mut times) = ([start()?, start()?], Times::default());
+        let began = Instant::now();
+        if !servers[0].ask(&clients[0][0])?.recv()?.success? {
+            bail!("the first lock was refused");
+        }
+        while began.elapsed() < length && !self.stop.load(Ordering::Relaxed) {
+            let waiting = servers[1].ask(&clients[1][0])?;
+            std::thread::sleep(HAND_OVER_PAUSE);
+            let released = servers[0].ask(&clients[0][1])?.recv()?;
+            let granted = waiting.recv()?;
+            if granted.success? && released.success? {
+                times.rounds.push((granted.at - released.asked).as_nanos() as u64);
+            } else {
+                times.failed(|| "a hand-over was refused".to_owned());
+            }
+            clients.swap(0, 1);
+            servers.swap(0, 1);
+        }
         times.elapsed = began.elapsed();
         Ok(times)
     }

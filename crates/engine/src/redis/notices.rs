@@ -98,10 +98,11 @@ impl Shared {
     }
 
     /// Serves until the connection is lost.
-    async fn follow(&self, connection: &Connection) -> Result<(), Trouble> {
+    async fn follow(&self, connection: &Connection, mut settled: impl FnMut()) -> Result<(), Trouble> {
         let mut subscribed = HashSet::new();
         loop {
             self.settle(connection, &mut subscribed).await?;
+            settled();
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = self.lost.notified() => return Ok(()),
@@ -158,10 +159,13 @@ async fn run(shared: Arc<Shared>) {
         let lost = match shared.dial.listen(shared.host.as_ref(), pushed).await {
             Err(error) => error,
             Ok(connection) => {
-                if patience.succeeded() {
-                    tracing::info!(%place, "changes are heard again");
-                }
-                match shared.follow(&connection).await {
+                // Not before it is subscribed: some may connect and nothing more.
+                let settled = || {
+                    if patience.succeeded() {
+                        tracing::info!(%place, "changes are heard again");
+                    }
+                };
+                match shared.follow(&connection, settled).await {
                     Ok(()) => crate::EngineError::Unreachable("the connection was lost".to_owned()),
                     Err(trouble) => trouble.into_error(""),
                 }

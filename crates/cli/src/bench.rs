@@ -6,6 +6,7 @@ mod flood;
 mod library;
 mod percentiles;
 mod private;
+mod servers;
 
 use std::io::IsTerminal;
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, bail};
+use lockkeeper_core::text::percent_decoded;
 use lockkeeper_keeper::spans::{Attribute, Span};
 use serde_json::{Value, json};
 
@@ -50,7 +51,8 @@ impl Collector {
 
     /// Sends what comes, until nothing comes any more. Waits for the network: a thread of its own.
     pub(crate) fn run(&self, spans: &Receiver<Span>) {
-        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(SEND_TIME_MAX)).build().into();
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().timeout_global(Some(SEND_TIME_MAX)).max_redirects(0).build().into();
         let mut complained: Option<Instant> = None;
         while let Ok(first) = spans.recv() {
             let (mut together, end) = (vec![first], Instant::now() + GATHERED);
@@ -113,24 +115,4 @@ fn attribute(name: &str, value: &Attribute) -> Value {
 
 fn nanoseconds(time: SystemTime) -> String {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
-}
-
-/// A value as the variable has it: blanks and the like are percent-encoded.
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let code = after.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        match code.filter(|_| byte == b'%') {
-            Some(code) => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,6 +1,7 @@
 //! `lockkeeper status`
 
 use clap::Args;
+use lockkeeper_core::text::one_line;
 use lockkeeper_wire::answer::ServiceStatus;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
@@ -62,7 +63,8 @@ impl Status {
             }
         );
         for other in &status.differs {
-            note!("Warning: {} serves this space with other settings: {}", other.server, other.settings);
+            let (server, settings) = (one_line(&other.server), one_line(&other.settings));
+            note!("Warning: {server} serves this space with other settings: {settings}");
         }
         done
     }

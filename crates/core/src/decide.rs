@@ -49,11 +49,7 @@ type Refused = Box<Refusal>;
 impl State {
     /// Decides one command, and appends what happened to `events`.
     pub fn decide(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
-        if let Command::SeeExternal { seen } = command {
-            Deciding { state: self, cx, events }.see_external(seen);
-        }
-        // Judged here, not by a timer: a late sweep must not lengthen a lease.
-        self.sweep(cx, events);
+        self.prepare(cx, command, events);
         let mut deciding = Deciding { state: self, cx, events };
         let decided = match command {
             Command::Acquire(acquire) => deciding.acquire(acquire),
@@ -88,9 +84,15 @@ impl State {
         decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))
     }
 
-    /// Does what time alone does, and appends what happened to `events`.
-    pub fn sweep(&mut self, cx: &Context<'_>, events: &mut Vec<Event>) {
-        Deciding { state: self, cx, events }.sweep();
+    /// Does what comes before a command is decided, and appends what happened to `events`. Doing it twice changes nothing.
+    pub fn prepare(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) {
+        let mut deciding = Deciding { state: self, cx, events };
+        // What others are seen to have is handed to nobody, however late it is.
+        if let Command::SeeExternal { seen } = command {
+            deciding.see_external(seen);
+        }
+        // Judged here, not by a timer: a late sweep must not lengthen a lease.
+        deciding.sweep();
     }
 
     /// The answer that an outcome becomes once its events are applied with their true stamp.

@@ -26,6 +26,26 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
+/// A text in which `%20` stands for a blank and so on. What is no such code stands for itself.
+pub fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +56,11 @@ mod tests {
         assert_eq!(one_line("  plain  text "), "plain text");
         assert_eq!(one_line("\u{0}\u{7f}"), "");
         assert!(matches!(one_line("plain text"), Cow::Borrowed("plain text")));
+    }
+
+    #[test]
+    fn percent_signs_are_decoded_where_they_mean_something() {
+        assert_eq!(percent_decoded("a%20b%2Fc%C3%A4"), "a b/cä");
+        assert_eq!(percent_decoded("100%, %zz and %4"), "100%, %zz and %4");
     }
 }

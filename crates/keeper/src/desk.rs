@@ -18,9 +18,9 @@ use lockkeeper_core::state::{Rules, State};
 use lockkeeper_core::time::{Stamp, Time};
 use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, Position, Record};
 
+use crate::outside;
 use crate::payload::{self, PayloadError};
 use crate::refusals::Refusals;
-use crate::shop_window;
 
 /// The name of one question, for whoever waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -177,9 +177,7 @@ impl Desk {
             };
             let cx = Context { rules: &self.rules, now, refused_lately };
             let before = events.len();
-            if !matches!(command, Command::SeeExternal { .. }) {
-                self.state.sweep(&cx, &mut events);
-            }
+            self.state.prepare(&cx, command, &mut events);
             note_granted(&self.state, &events[before..], &mut granted);
             let swept = events.len();
             let outcome = self.state.decide(&cx, command, &mut events);
@@ -196,7 +194,7 @@ impl Desk {
         let frees = events.iter().all(frees);
         let awaited = events.iter().any(is_awaited);
         let payload = (!events.is_empty()).then(|| payload::encode_events(&events));
-        let shown = if self.shows { shop_window::changes(&self.state, noted, &events, now.time) } else { Vec::new() };
+        let shown = if self.shows { outside::changes(&self.state, noted, &events, now.time) } else { Vec::new() };
         self.working = Some(Working { id, now, asked, decided, events, granted });
         payload.map(|payload| Batch { id, payload, frees, awaited, shown })
     }

@@ -8,11 +8,11 @@ mod contention;
 pub mod desk;
 mod keeper;
 pub mod metrics;
+mod outside;
 mod payload;
 mod refusals;
 mod running;
 pub mod settings;
-mod shop_window;
 pub mod spans;
 pub mod trace;
 

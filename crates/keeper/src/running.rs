@@ -87,6 +87,8 @@ pub(crate) struct Running {
     sweep_at: Instant,
     /// What others hold outside of the ledger is not looked at before.
     outside_at: Instant,
+    /// Which of it comes next.
+    outside_next: usize,
     /// Others are not told before what this server is set to.
     announce_at: Instant,
     /// No snapshot is tried before.
@@ -136,6 +138,7 @@ impl Running {
             snapshot_bytes: 0,
             sweep_at: Instant::now(),
             outside_at: Instant::now(),
+            outside_next: 0,
             announce_at: Instant::now(),
             compact_at: Instant::now(),
             failed: None,

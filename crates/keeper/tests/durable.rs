@@ -1,18 +1,19 @@
 //! Answers wait for the disk, and no longer.
 
+mod asking;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockkeeper_core::command::{Acquire, Actor, Command, Want};
+use lockkeeper_core::command::{Acquire, Command, Want};
 use lockkeeper_core::key::{Key, Target};
 use lockkeeper_core::limits::SET_MAX;
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::Answer;
-use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::space::Space;
 use lockkeeper_core::span::Span;
-use lockkeeper_core::time::{Millis, Stamp};
+use lockkeeper_core::time::Stamp;
 use lockkeeper_engine::{
     Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory,
     PAYLOAD_BYTES_MAX, Position, Strength,
@@ -21,6 +22,8 @@ use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::{Failure, Keeper};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use self::asking::acquire;
 
 /// A ledger that is durable on the spot from its second batch on, and never says so otherwise; and that stops when it is
 /// told to.
@@ -89,31 +92,16 @@ async fn keeper(stops_at: u64) -> (Keeper, CancellationToken) {
     (keeper, stopping)
 }
 
-fn acquire(name: &str) -> Command {
-    let (session, agent) = (SessionId::parse(name).unwrap(), AgentName::parse(name).unwrap());
-    let target = Target::new(Key::parse(name).unwrap(), Span::WHOLE).unwrap();
-    Command::Acquire(Acquire {
-        actor: Actor { session, agent, agent_type: None, bound: false },
-        wants: vec![Want { target, mode: Mode::Exclusive }],
-        intention: Intention::default(),
-        ttl: Millis::from_secs(3600),
-        wait: Millis(0),
-        priority: 5,
-        feature: None,
-        request: None,
-    })
-}
-
 #[tokio::test]
 async fn what_becomes_durable_with_a_later_batch_is_told_with_it() {
     let (keeper, _) = keeper(u64::MAX).await;
     let first = tokio::spawn({
         let keeper = keeper.clone();
-        async move { keeper.ask(acquire("a")).await }
+        async move { keeper.ask(acquire("a", "a")).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!first.is_finished(), "not durable yet");
-    assert!(matches!(keeper.ask(acquire("b")).await, Ok(Answer::Granted { .. })));
+    assert!(matches!(keeper.ask(acquire("b", "b")).await, Ok(Answer::Granted { .. })));
     let first = tokio::time::timeout(Duration::from_millis(300), first).await.expect("told with the second");
     assert!(matches!(first.unwrap(), Ok(Answer::Granted { .. })));
 }
@@ -123,12 +111,12 @@ async fn a_ledger_that_stops_ends_the_service_whoever_notices_first_and_nothing_
     let (keeper, stopping) = keeper(2).await;
     let first = tokio::spawn({
         let keeper = keeper.clone();
-        async move { keeper.ask(acquire("a")).await }
+        async move { keeper.ask(acquire("a", "a")).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(matches!(keeper.ask(acquire("b")).await, Err(Failure::Unavailable(_))));
+    assert!(matches!(keeper.ask(acquire("b", "b")).await, Err(Failure::Unavailable(_))));
     assert!(stopping.is_cancelled());
-    let (asked, listed) = tokio::join!(keeper.ask(acquire("c")), keeper.read(|state, _| state.lock_count()));
+    let (asked, listed) = tokio::join!(keeper.ask(acquire("c", "c")), keeper.read(|state, _| state.lock_count()));
     assert!(matches!(asked, Err(Failure::Unavailable(_))));
     assert!(matches!(listed, Err(Failure::Unavailable(_))), "{listed:?}");
     let first = tokio::time::timeout(Duration::from_secs(2), first).await.expect("told").unwrap();
@@ -139,7 +127,8 @@ async fn a_ledger_that_stops_ends_the_service_whoever_notices_first_and_nothing_
 async fn what_is_too_much_for_one_batch_is_recorded_in_several() {
     let (keeper, _) = keeper(u64::MAX).await;
     let set = |number: usize| {
-        let Command::Acquire(one) = acquire(&format!("s{number}")) else { unreachable!() };
+        let name = format!("s{number}");
+        let one = asking::wanting(&name, &name);
         let want = |key: usize| {
             let key = Key::parse(&format!("{}/{number}/{key}", "x".repeat(1000))).unwrap();
             Want { target: Target { key, span: Span::WHOLE }, mode: Mode::Exclusive }

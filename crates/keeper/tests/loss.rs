@@ -1,17 +1,16 @@
 //! A ledger that lost a part of its past, and keepers that notice it at a bad moment.
 
+mod asking;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper_core::command::{Acquire, Actor, Command, Want, Which};
-use lockkeeper_core::key::{Key, Target};
-use lockkeeper_core::mode::Mode;
+use lockkeeper_core::command::{Command, Which};
+use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Answer, Refusal};
-use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::space::Space;
-use lockkeeper_core::span::Span;
-use lockkeeper_core::time::{Millis, Stamp};
+use lockkeeper_core::time::Stamp;
 use lockkeeper_engine::{
     Append, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory, Position, Strength,
 };
@@ -19,6 +18,8 @@ use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::settings::Settings;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use self::asking::{acquire, actor};
 
 /// A ledger in memory that may not say when it moved, and may not let anybody read.
 #[derive(Debug)]
@@ -90,32 +91,13 @@ impl House {
     }
 }
 
-fn actor() -> Actor {
-    let (session, agent) = (SessionId::parse("a").unwrap(), AgentName::parse("a").unwrap());
-    Actor { session, agent, agent_type: None, bound: false }
-}
-
-fn acquire() -> Command {
-    let target = Target::new(Key::parse("f").unwrap(), Span::WHOLE).unwrap();
-    Command::Acquire(Acquire {
-        actor: actor(),
-        wants: vec![Want { target, mode: Mode::Exclusive }],
-        intention: Intention::default(),
-        ttl: Millis::from_secs(3600),
-        wait: Millis(0),
-        priority: 5,
-        feature: None,
-        request: None,
-    })
-}
-
 #[tokio::test]
 async fn whoever_asks_when_a_loss_is_noticed_is_told_that_the_lock_is_lost() {
     let house = House::open(true).await;
-    assert!(matches!(house.keeper.ask(acquire()).await, Ok(Answer::Granted { .. })));
+    assert!(matches!(house.keeper.ask(acquire("a", "f")).await, Ok(Answer::Granted { .. })));
     house.engine.lose_after(&house.space, 0);
     let which = Which::Key(Key::parse("f").unwrap(), None);
-    let answer = house.keeper.ask(Command::Release { actor: actor(), which, token: None, request: None }).await;
+    let answer = house.keeper.ask(Command::Release { actor: actor("a"), which, token: None, request: None }).await;
     assert!(matches!(&answer, Ok(Answer::Refused(Refusal::LockLost { .. }))), "{answer:?}");
     assert_eq!(house.keeper.rewrites(), 1);
 }
@@ -123,7 +105,7 @@ async fn whoever_asks_when_a_loss_is_noticed_is_told_that_the_lock_is_lost() {
 #[tokio::test]
 async fn a_loss_that_could_not_be_looked_at_is_looked_at_again() {
     let house = House::open(false).await;
-    assert!(matches!(house.keeper.ask(acquire()).await, Ok(Answer::Granted { .. })));
+    assert!(matches!(house.keeper.ask(acquire("a", "f")).await, Ok(Answer::Granted { .. })));
     house.unreadable.store(true, Ordering::SeqCst);
     house.engine.lose_after(&house.space, 0);
     tokio::time::sleep(Duration::from_millis(100)).await;

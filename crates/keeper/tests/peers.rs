@@ -1,5 +1,6 @@
 //! Files that are shared with clients that know nothing of Lockkeeper: two services and plain clients on one Redis.
 
+mod asking;
 #[path = "../../engine/tests/redis/server.rs"]
 mod server;
 
@@ -10,18 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper_core::command::{Acquire, Actor, Command, Want, Which};
-use lockkeeper_core::key::{Key, Target};
-use lockkeeper_core::mode::Mode;
+use lockkeeper_core::command::{Acquire, Command, Which};
+use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Answer, Refusal};
-use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::space::Space;
-use lockkeeper_core::span::Span;
 use lockkeeper_core::time::Millis;
 use lockkeeper_engine::{Engine, Redis};
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::{Failure, Keeper};
 
+use self::asking::{actor, release};
 use self::server::RedisServer;
 
 const NAME: &str = "lock:file:src/a.rs";
@@ -38,31 +37,8 @@ async fn keeper_with(server: &RedisServer, mut settings: Settings, quota: u32) -
     Keeper::open(space, ledger, &settings, Arc::default(), tokio_util::sync::CancellationToken::new()).await.unwrap()
 }
 
-fn actor(session: &str) -> Actor {
-    let (session, agent) = (SessionId::parse(session).unwrap(), AgentName::parse(session).unwrap());
-    Actor { session, agent, agent_type: None, bound: false }
-}
-
 fn acquire(session: &str, key: &str, wait: u64) -> Command {
-    let (key, span) = match key.split_once('#') {
-        Some((key, lines)) => (key, Span::parse(lines).unwrap()),
-        None => (key, Span::WHOLE),
-    };
-    let target = Target::new(Key::parse(key).unwrap(), span).unwrap();
-    Command::Acquire(Acquire {
-        actor: actor(session),
-        wants: vec![Want { target, mode: Mode::Exclusive }],
-        intention: Intention::default(),
-        ttl: Millis(30_000),
-        wait: Millis(wait),
-        priority: 5,
-        feature: None,
-        request: None,
-    })
-}
-
-fn release(session: &str) -> Command {
-    Command::Release { actor: actor(session), which: Which::Everything, token: None, request: None }
+    Command::Acquire(Acquire { ttl: Millis(30_000), wait: Millis(wait), ..asking::wanting(session, key) })
 }
 
 /// A client as others write them: `SET NX PX`, and a script that compares and deletes.
@@ -236,8 +212,8 @@ async fn a_plain_client_and_lockkeeper_share_a_file_also_when_holders_die_and_re
                 let mut rounds = 0u32;
                 while !over.load(Ordering::Relaxed) {
                     let session = format!("s{number}-{rounds}");
-                    let Command::Acquire(mut wanted) = acquire(&session, "src/a.rs#3-4", 2000) else { unreachable!() };
-                    wanted.ttl = Millis(1000);
+                    let (ttl, wait) = (Millis(1000), Millis(2000));
+                    let wanted = Acquire { ttl, wait, ..asking::wanting(&session, "src/a.rs#3-4") };
                     let answer = keeper.ask(Command::Acquire(wanted)).await;
                     // Only a renewal proves that it is held now: the answer may have taken long.
                     let renew =

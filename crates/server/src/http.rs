@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
+use lockkeeper_core::text::percent_decoded;
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::operation::{Method, Operation};
 use lockkeeper_wire::request::{AttachRequest, EventsRequest};
@@ -264,25 +265,10 @@ async fn key_status(
 
 /// The space that a query names.
 fn space_of(query: Option<String>) -> Option<String> {
-    query?.split('&').find_map(|pair| pair.strip_prefix("space=")).map(percent_decoded)
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let hex = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
-        match (byte, hex(0), hex(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            (b'+', _, _) => bytes.push(b' '),
-            _ => bytes.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    query?
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("space="))
+        .map(|space| percent_decoded(&space.replace('+', " ")))
 }
 
 /// `DELETE /locks/{key}` takes a lock away, as existing clients ask for it.

@@ -321,12 +321,7 @@ impl Service {
     /// The keeper of the space that a body means.
     pub(crate) async fn keeper(&self, body: &impl Asker) -> Result<Keeper, No> {
         let space = door::space(body, &self.default_space)?;
-        self.spaces.keeper(&space).await.map_err(|error| match error {
-            NoKeeper::TooMany => {
-                No::new(Word::LimitExceeded, format!("One service keeps at most {SPACES_MAX} spaces."))
-            }
-            NoKeeper::Failed(error) => No::new(Word::Unavailable, refusal::sentence(&error.to_string())),
-        })
+        self.spaces.keeper(&space).await.map_err(|error| no_keeper(&error))
     }
 
     /// The keeper of a space that is there already: whoever only looks, and shows no credential, makes none.
@@ -447,6 +442,13 @@ pub(crate) fn json(body: &impl Serialize) -> Body {
     let mut text = Vec::with_capacity(ANSWER_BYTES);
     serde_json::to_writer(&mut text, body).map_err(|error| No::new(Word::Internal, error.to_string()))?;
     Ok(text)
+}
+
+fn no_keeper(error: &NoKeeper) -> No {
+    match error {
+        NoKeeper::TooMany => No::new(Word::LimitExceeded, format!("One service keeps at most {SPACES_MAX} spaces.")),
+        NoKeeper::Failed(error) => No::new(Word::Unavailable, refusal::sentence(&error.to_string())),
+    }
 }
 
 /// A refusal, or an answer that does not belong to its question.

@@ -74,9 +74,10 @@ impl Spaces {
         self.opened().values().cloned().collect()
     }
 
-    /// Opens every space that the engine has a ledger of, as far as there is room. What can't be opened is left out.
+    /// Opens every space that the engine has a ledger of, as long as there is room for as many that are yet to come. What
+    /// can't be opened is left out.
     pub(crate) async fn open_all(&self) -> Result<(), EngineError> {
-        for space in self.engine.spaces().await?.into_iter().take(SPACES_MAX) {
+        for space in self.engine.spaces().await?.into_iter().take(SPACES_MAX / 2) {
             if let Err(error) = self.keeper(&space).await {
                 tracing::warn!(%space, ?error, "a space can't be opened");
             }

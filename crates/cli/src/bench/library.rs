@@ -22,7 +22,7 @@ use lockkeeper_keeper::settings::Settings;
 
 use super::ask::{self, Ask, Spot};
 use super::flood::Times;
-use super::{HAND_OVER_PAUSE, What};
+use super::{HAND_OVER_PAUSE, What, servers};
 
 pub(crate) struct Library {
     runtime: tokio::runtime::Runtime,
@@ -34,7 +34,7 @@ pub(crate) struct Library {
 
 /// A question as the keeper takes it.
 #[derive(Clone, Debug)]
-enum Prepared {
+pub(super) enum Prepared {
     Ask(Command),
     Look { session: SessionId, wants: Vec<Want>, free: bool },
 }
@@ -60,7 +60,9 @@ impl Library {
         let all = (0..clients as u64).map(|client| prepare("client", client, &ask::asks(what, client, held)));
         let all = all.collect::<anyhow::Result<Vec<_>>>()?;
         match (what, &self.shared) {
-            (What::Handover, Some((engine, durability))) => self.hand_over_between(engine, *durability, all, length),
+            (What::Handover, Some((engine, durability))) => {
+                servers::hand_over(engine, *durability, all, length, &self.stop)
+            }
             (What::Handover, None) => self.hand_over(all, length),
             _ => self.flood(all, Some(length)),
         }
@@ -121,81 +123,8 @@ impl Library {
     }
 }
 
-/// A server of the ledger: one thread with all that it needs, as a service has it.
-struct Server {
-    asked: tokio::sync::mpsc::UnboundedSender<(Prepared, std::sync::mpsc::Sender<Answered>)>,
-}
-
-/// Whether the answer was the expected one, when it was asked, and when it came.
-struct Answered {
-    success: anyhow::Result<bool>,
-    asked: Instant,
-    at: Instant,
-}
-
-impl Server {
-    fn start(engine: String, durability: Durability) -> anyhow::Result<Server> {
-        let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel::<(Prepared, std::sync::mpsc::Sender<Answered>)>();
-        let (told, ready) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let (keeper, _) = keeper(&engine, durability).await?;
-                let _ = told.send(());
-                while let Some((step, reply)) = asks.recv().await {
-                    let asked = Instant::now();
-                    let success = answer(&keeper, &step).await.map_err(anyhow::Error::from);
-                    let _ = reply.send(Answered { success, asked, at: Instant::now() });
-                }
-                anyhow::Ok(())
-            })
-        });
-        ready.recv().context("a server could not be started")?;
-        Ok(Server { asked })
-    }
-
-    fn ask(&self, step: &Prepared) -> anyhow::Result<std::sync::mpsc::Receiver<Answered>> {
-        let (reply, answered) = std::sync::mpsc::channel();
-        self.asked.send((step.clone(), reply)).map_err(|_| anyhow::anyhow!("a server ended"))?;
-        Ok(answered)
-    }
-}
-
-impl Library {
-    /// From a release through one server to the grant through another.
-    fn hand_over_between(
-        &self,
-        engine: &str,
-        durability: Durability,
-        mut clients: Vec<Vec<Prepared>>,
-        length: Duration,
-    ) -> anyhow::Result<Times> {
-        let start = || Server::start(engine.to_owned(), durability);
-        let (mut servers, mut times) = ([start()?, start()?], Times::default());
-        let began = Instant::now();
-        if !servers[0].ask(&clients[0][0])?.recv()?.success? {
-            bail!("the first lock was refused");
-        }
-        while began.elapsed() < length && !self.stop.load(Ordering::Relaxed) {
-            let waiting = servers[1].ask(&clients[1][0])?;
-            std::thread::sleep(HAND_OVER_PAUSE);
-            let released = servers[0].ask(&clients[0][1])?.recv()?;
-            let granted = waiting.recv()?;
-            if granted.success? && released.success? {
-                times.rounds.push((granted.at - released.asked).as_nanos() as u64);
-            } else {
-                times.failed(|| "a hand-over was refused".to_owned());
-            }
-            clients.swap(0, 1);
-            servers.swap(0, 1);
-        }
-        times.elapsed = began.elapsed();
-        Ok(times)
-    }
-}
-
 /// A keeper with an engine of its own, and whether others can serve the same ledger.
-async fn keeper(engine: &str, durability: Durability) -> anyhow::Result<(Keeper, bool)> {
+pub(super) async fn keeper(engine: &str, durability: Durability) -> anyhow::Result<(Keeper, bool)> {
     let engine = lockkeeper_engine::open(engine, &Options { durability, ..Options::default() }).await?;
     let rules = Rules { quota_limit: 0, ..Rules::default() };
     let settings = Settings { rules, ..Settings::default() };
@@ -237,7 +166,7 @@ async fn ask_in_turn(keeper: Keeper, steps: Vec<Prepared>, end: Option<Instant>,
 }
 
 /// Whether the answer is the one that is expected.
-async fn answer(keeper: &Keeper, step: &Prepared) -> Result<bool, lockkeeper_keeper::Failure> {
+pub(super) async fn answer(keeper: &Keeper, step: &Prepared) -> Result<bool, lockkeeper_keeper::Failure> {
     match step {
         Prepared::Ask(command) => {
             let answer = keeper.ask(command.clone()).await?;

@@ -7,6 +7,7 @@ use super::Deciding;
 use crate::command::External;
 use crate::event::{Event, Grant, NewLock, On};
 use crate::key::{Key, Target};
+use crate::limits::LOCKS_MAX;
 use crate::lock::{Lock, LockId};
 use crate::mode::Mode;
 use crate::session::{AgentName, Intention, SessionId};
@@ -43,6 +44,9 @@ impl Deciding<'_> {
     }
 
     fn grant_external(&mut self, key: &Key, left: Millis) {
+        if self.state.lock_count() >= LOCKS_MAX {
+            return;
+        }
         // What was held of the file here is theirs now, as far as it is not over anyway.
         let held = self.state.held_on(key);
         let (over, lost): (Vec<_>, Vec<_>) = held.into_iter().partition(|lock| lock.expires <= self.now());

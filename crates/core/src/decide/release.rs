@@ -49,6 +49,7 @@ impl Deciding<'_> {
         Ok(Outcome::Told(Answer::Released { locks }))
     }
 
+    /// What nobody will use; the request that got it is forgotten, too, and can be made anew.
     pub(super) fn give_back(&mut self, session: &SessionId, locks: &[LockId]) -> Outcome {
         let own = |id: &LockId| self.state.lock(*id).filter(|lock| lock.session == *session).cloned();
         let locks: Vec<Arc<Lock>> = locks.iter().filter_map(own).collect();
@@ -57,7 +58,7 @@ impl Deciding<'_> {
             self.record(Event::GivenBack { session: session.clone(), locks: ids });
             self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
         }
-        Outcome::Nothing
+        Outcome::Told(Answer::Released { locks })
     }
 
     pub(super) fn force_release(

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Running;
 use crate::desk::{Asked, Folded, Rewritten};
 use crate::keeper::Failure;
-use crate::shop_window;
+use crate::outside;
 
 /// How often a batch of unknown outcome is tried again while the ledger can be read and does not have it.
 const DOUBTS_MAX: usize = 5;
@@ -23,6 +23,8 @@ const TAKEN_MAX: u32 = 8;
 const QUICK_FAILURE: Duration = Duration::from_millis(500);
 /// How often it is looked whether others still have what they took.
 pub(super) const OUTSIDE_LOOK: Duration = Duration::from_millis(100);
+/// How many names are looked at together.
+const OUTSIDE_LOOK_MAX: usize = 1000;
 /// Locks that went with a lost past and are written down in one batch.
 const MOURNED_AT_ONCE: usize = 1000;
 
@@ -72,14 +74,14 @@ impl Running {
                         return decided;
                     }
                 }
-                Append::Taken(outside) => {
+                Append::Taken(theirs) => {
                     asked = self.desk.give_up();
                     taken += 1;
                     if taken == TAKEN_MAX {
-                        return self.give_up(&asked, &doubtful, taken_outside(&outside));
+                        return self.give_up(&asked, &doubtful, taken_outside(&theirs));
                     }
                     asked.retain(|asked| !matches!(asked.command, Command::SeeExternal { .. }));
-                    asked.insert(0, seeing(outside.iter().filter_map(shop_window::external).collect()));
+                    asked.insert(0, seeing(theirs.iter().filter_map(outside::external).collect()));
                 }
                 Append::Full => {
                     asked = self.desk.give_up();
@@ -212,19 +214,24 @@ impl Running {
         if !self.ledger.shows() || Instant::now() < self.outside_at || self.failed.is_some() {
             return;
         }
-        let keys = self.desk.state().external();
+        let mut keys = self.desk.state().external();
         if keys.is_empty() {
             return;
         }
+        // Some at a time, all in turn.
+        let first = self.outside_next % keys.len();
+        keys.rotate_left(first);
+        keys.truncate(OUTSIDE_LOOK_MAX);
+        self.outside_next = first + keys.len();
         self.outside_at = Instant::now() + OUTSIDE_LOOK;
         self.look_at(&keys).await;
     }
 
     /// Looks which of these files others hold outside of the ledger, and writes it down.
     pub(super) async fn look_at(&mut self, keys: &[Key]) {
-        match self.ledger.look_outside(keys.iter().map(shop_window::name).collect()).await {
-            Ok(outside) => {
-                let taken: Vec<External> = outside.iter().filter_map(shop_window::external).collect();
+        match self.ledger.look_outside(keys.iter().map(outside::name).collect()).await {
+            Ok(theirs) => {
+                let taken: Vec<External> = theirs.iter().filter_map(outside::external).collect();
                 let left = |key: &Key| taken.iter().find(|seen| seen.key == *key).and_then(|seen| seen.left);
                 let known = self.desk.state().external();
                 let seen = keys.iter().map(|key| External { key: key.clone(), left: left(key) });

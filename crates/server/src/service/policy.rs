@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
-use lockkeeper_core::command::{Actor, Command, Which};
+use lockkeeper_core::command::{Actor, Command};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::lock::Lock;
 use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Trust, Verdict};
@@ -172,10 +172,8 @@ impl Service {
 
 /// Gives back what came to be denied between the question and the answer.
 pub(super) async fn give_back(keeper: &Keeper, actor: &Actor, locks: &[Arc<Lock>]) -> Result<(), No> {
-    for lock in locks {
-        let which = Which::Id(lock.id);
-        keeper.ask(Command::Release { actor: actor.clone(), which, token: None, request: None }).await?;
-    }
+    let (session, locks) = (actor.session.clone(), locks.iter().map(|lock| lock.id).collect());
+    keeper.ask(Command::GiveBack { session, locks }).await?;
     Ok(())
 }
 

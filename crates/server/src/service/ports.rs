@@ -5,16 +5,16 @@ use lockkeeper_core::limits::{PORTS_EACH, PORTS_TAKEN_MAX};
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::ports::Ports;
 use lockkeeper_core::state::State;
-use lockkeeper_engine::EngineError;
+use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{PortsAllocated, PortsReleased, PortsStatus, PortsView};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
-use lockkeeper_wire::word::Word;
 use sha2::{Digest, Sha256};
 
-use super::{Body, Caller, Noted, Service, json, unexpected};
+use super::{Body, Caller, Noted, Service, json, no_keeper, unexpected};
 use crate::door;
-use crate::refusal::{No, sentence};
+use crate::refusal::No;
+use crate::spaces::NoKeeper;
 use crate::view::Viewer;
 
 impl Service {
@@ -22,9 +22,7 @@ impl Service {
         let mut taken = body.taken.clone().unwrap_or_default();
         door::at_most(taken.len(), PORTS_TAKEN_MAX)?;
         let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
-        // Spaces are worlds of their own, but they share the machine; also those that nobody has asked for since the start.
-        self.all_spaces_open.get_or_try_init(|| self.spaces.open_all()).await.map_err(keeperless)?;
-        for other in self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()) {
+        for other in self.other_spaces(&keeper).await? {
             let given = |state: &State, _| state.ports().map(|ports| ports.base).collect::<Vec<_>>();
             // A space that can't be read keeps nobody else from theirs.
             let bases = other.read(given).await.unwrap_or_default();
@@ -39,6 +37,13 @@ impl Service {
             }
             other => Err(unexpected(other, viewer)),
         }
+    }
+
+    /// Spaces are worlds of their own, but they share the machine; also those that nobody has asked for since the start.
+    async fn other_spaces(&self, keeper: &Keeper) -> Result<Vec<Keeper>, No> {
+        let opened = self.all_spaces_open.get_or_try_init(|| self.spaces.open_all()).await;
+        opened.map_err(|error| no_keeper(&NoKeeper::Failed(error)))?;
+        Ok(self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()).collect())
     }
 
     pub(super) async fn release_ports(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted) -> Body {
@@ -56,9 +61,8 @@ impl Service {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::PortsStatus, caller, &body, None)?;
         let rules = self.settings.rules.ports;
-        self.all_spaces_open.get_or_try_init(|| self.spaces.open_all()).await.map_err(keeperless)?;
         let mut elsewhere = 0;
-        for other in self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()) {
+        for other in self.other_spaces(&keeper).await? {
             elsewhere += other.read(|state, _| state.ports().count()).await.unwrap_or_default();
         }
         let status = keeper.read(move |state, now| {
@@ -70,10 +74,6 @@ impl Service {
         });
         json(&status.await?)
     }
-}
-
-fn keeperless(error: EngineError) -> No {
-    No::new(Word::Unavailable, sentence(&error.to_string()))
 }
 
 fn view(ports: &Ports, viewer: Viewer) -> PortsView {

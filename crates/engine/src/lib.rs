@@ -11,6 +11,7 @@ mod ledger;
 mod memory;
 mod position;
 mod redis;
+mod remote;
 mod time_source;
 mod url;
 

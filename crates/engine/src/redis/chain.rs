@@ -5,11 +5,6 @@ use lockkeeper_core::time::Stamp;
 
 use crate::{BatchId, Position};
 
-/// Stands for a payload, so that Redis need not hash all of it.
-pub(super) fn hash(payload: &[u8]) -> String {
-    blake3::hash(payload).to_hex()[..32].to_owned()
-}
-
 /// The place after a batch with this name, stamp and payload, whose hash is known.
 pub(super) fn following(before: Position, batch: BatchId, stamp: Stamp, hash: &str) -> Position {
     let Position { epoch, revision, digest } = before;

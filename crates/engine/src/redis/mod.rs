@@ -8,39 +8,31 @@ mod connection;
 mod dial;
 mod examine;
 mod keys;
-mod ledger;
-mod news;
 mod node;
 mod nodes;
 mod notices;
-mod pace;
-mod patience;
-mod reading;
 mod reply;
 mod script;
-mod snapshots;
-mod standing;
+mod store;
 mod tls;
 mod trouble;
 mod wire;
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use lockkeeper_core::space::Space;
 use redis::Value;
-use tokio::sync::Mutex;
 
 use self::address::Address;
 use self::dial::Dial;
-use self::ledger::RedisLedger;
 use self::node::Node;
 use self::nodes::Nodes;
+use self::store::RedisStore;
+use crate::remote::{self, Open};
 use crate::time_source::{Machine, TimeSource};
 use crate::{BoxFuture, Engine, EngineError, Ledger, Position, Record};
 
-/// How many ledgers one engine opens: each is looked at now and then.
-const LEDGERS_OPEN_MAX: usize = 1024;
 /// How many spaces are listed.
 const SPACES_LISTED_MAX: usize = 100_000;
 /// How many keys are looked at in one step while spaces are listed.
@@ -50,9 +42,8 @@ const SCAN_STEP: u32 = 1000;
 #[derive(Debug)]
 pub struct Redis {
     nodes: Arc<Nodes>,
-    source: Arc<dyn TimeSource>,
     shared_space: Option<Space>,
-    ledgers: Mutex<HashMap<Space, Weak<RedisLedger>>>,
+    ledgers: Open<RedisStore>,
 }
 
 impl Redis {
@@ -68,7 +59,7 @@ impl Redis {
         for node in nodes.all().await.map_err(|trouble| trouble.into_error(&place))? {
             node.connection().await.map_err(|trouble| trouble.into_error(&place))?;
         }
-        Ok(Redis { nodes: Arc::new(nodes), source, shared_space: None, ledgers: Mutex::default() })
+        Ok(Redis { nodes: Arc::new(nodes), shared_space: None, ledgers: Open::new(source) })
     }
 
     /// Shows the locked files of one space to clients that know nothing of Lockkeeper, and respects theirs.
@@ -95,23 +86,7 @@ impl Redis {
     /// The place after a record: Redis computes it, and everybody who reads checks it.
     #[must_use]
     pub fn following(before: Position, record: &Record) -> Position {
-        chain::following(before, record.batch, record.stamp, &chain::hash(&record.payload))
-    }
-
-    async fn open_ledger(&self, space: &Space) -> Result<Arc<RedisLedger>, EngineError> {
-        // Held while one is opened: whoever comes meanwhile gets the same.
-        let mut ledgers = self.ledgers.lock().await;
-        if let Some(ledger) = ledgers.get(space).and_then(Weak::upgrade) {
-            return Ok(ledger);
-        }
-        ledgers.retain(|_, ledger| ledger.strong_count() > 0);
-        if ledgers.len() >= LEDGERS_OPEN_MAX {
-            return Err(EngineError::Invalid(format!("{LEDGERS_OPEN_MAX} spaces are open, which is the limit")));
-        }
-        let shows = self.shared_space.as_ref() == Some(space);
-        let ledger = Arc::new(RedisLedger::open(self.nodes.clone(), space, shows, self.source.clone()).await?);
-        ledgers.insert(space.clone(), Arc::downgrade(&ledger));
-        Ok(ledger)
+        chain::following(before, record.batch, record.stamp, &remote::hash(&record.payload))
     }
 
     async fn list(&self) -> Result<Vec<Space>, EngineError> {
@@ -161,7 +136,8 @@ impl Engine for Redis {
     }
 
     fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Arc<dyn Ledger>, EngineError>> {
-        Box::pin(async move { Ok(self.open_ledger(space).await? as Arc<dyn Ledger>) })
+        let shows = self.shared_space.as_ref() == Some(space);
+        Box::pin(self.ledgers.ledger(space, move || RedisStore::new(self.nodes.clone(), space, shows)))
     }
 
     fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>> {

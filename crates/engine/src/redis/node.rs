@@ -10,8 +10,8 @@ use super::address::Host;
 use super::connection::Connection;
 use super::dial::Dial;
 use super::notices::Notices;
-use super::patience::Patience;
 use super::trouble::Trouble;
+use crate::remote::Patience;
 
 #[derive(Debug)]
 pub(super) struct Node {

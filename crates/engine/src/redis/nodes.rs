@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::address::{Host, Kind};
 use super::dial::{Dial, Owner};
 use super::node::Node;
-use super::patience::Patience;
 use super::trouble::Trouble;
+use crate::remote::Patience;
 
 /// How long nobody asks a cluster again who has what.
 const TRUSTED: Duration = Duration::from_millis(100);

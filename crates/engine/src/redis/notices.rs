@@ -2,7 +2,6 @@
 //! everybody look who may have missed something.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -12,20 +11,13 @@ use tokio::sync::Notify;
 use super::address::Host;
 use super::connection::{Connection, Pushed};
 use super::dial::Dial;
-use super::patience::Patience;
+use super::reply::{hex, number, read_stored};
 use super::trouble::Trouble;
+use crate::Position;
+use crate::remote::{Ear, Patience, Stored};
 
 /// How often a silent connection is asked whether it still lives.
 const PING_EVERY: Duration = Duration::from_secs(5);
-
-/// Whoever listens on a channel.
-pub(super) trait Ear: Send + Sync + fmt::Debug {
-    /// Something was said. Must not wait.
-    fn hear(&self, note: &[u8]);
-
-    /// Something may have been said that was not heard.
-    fn look(&self);
-}
 
 /// The channels of one Redis that somebody listens on.
 #[derive(Debug)]
@@ -90,7 +82,10 @@ impl Shared {
             _ => None,
         };
         match (&info.kind, heard, info.data.get(1)) {
-            (PushKind::SMessage, Some(ear), Some(Value::BulkString(note))) => ear.hear(note),
+            (PushKind::SMessage, Some(ear), Some(Value::BulkString(note))) => match read_note(note) {
+                Some((end, record)) => ear.hear(end, record),
+                None => ear.look(),
+            },
             // A cluster that moves a slot ends what was subscribed there.
             (PushKind::SUnsubscribe, Some(_), _) | (PushKind::Disconnection, _, _) => self.lost.notify_one(),
             _ => {}
@@ -177,4 +172,16 @@ async fn run(shared: Arc<Shared>) {
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// What is said when a ledger moves: where its end is now, and the last record if it is small.
+fn read_note(note: &[u8]) -> Option<(Position, Option<Stored>)> {
+    let line_end = note.iter().position(|byte| *byte == b'\n').unwrap_or(note.len());
+    let mut words = std::str::from_utf8(&note[..line_end]).ok()?.splitn(4, ' ');
+    let (epoch, revision, digest) = (hex(words.next()?)?, number(words.next()?)?, hex(words.next()?)?);
+    let record = match words.next() {
+        Some(header) => Some(read_stored(revision, header, note.get(line_end + 1..)?.to_vec())?),
+        None => None,
+    };
+    Some((Position { epoch, revision, digest }, record))
 }

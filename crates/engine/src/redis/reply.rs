@@ -3,143 +3,43 @@
 use lockkeeper_core::time::{Millis, Stamp, Time};
 use redis::Value;
 
-use super::chain;
-use crate::{BatchId, Outside, Position, Record};
+use crate::remote::{Answer, End, Kept, More, Parts, Stored, Word};
+use crate::{BatchId, Outside, Position};
 
-/// The answer of a script.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reply {
-    pub(super) word: Word,
-    /// What time it was for the ledger.
-    pub(super) time: Time,
-    /// None: there is no ledger.
-    pub(super) end: Option<End>,
-    pub(super) more: More,
+/// Reads a record from its revision, its header and its payload.
+pub(super) fn read_stored(revision: u64, header: &str, payload: Vec<u8>) -> Option<Stored> {
+    let mut parts = header.split(' ');
+    let before = hex(parts.next()?)?;
+    let batch = BatchId(u128::from_str_radix(parts.next()?, 16).ok()?);
+    let stamp = Stamp { time: Time(number(parts.next()?)?), wall: number(parts.next()?)? };
+    let _volume = number(parts.next()?)?;
+    parts.next().is_none().then_some(Stored { revision, before, batch, stamp, payload })
 }
 
-/// Where a ledger ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) position: Position,
-    /// Payload bytes behind the snapshot.
-    pub(super) bytes: u64,
-}
-
-/// What else there is to say.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum More {
-    Nothing,
-    /// Of a batch that was recorded.
-    Stamp(Stamp),
-    /// What was missed, or the first of it.
-    Missed(Kept, Vec<Stored>),
-    /// What others have, of a batch that was not recorded for that.
-    Outside(Vec<Outside>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
-    /// There is no ledger.
-    Empty,
-    /// What came after the place that was asked for.
-    Asked,
-    /// What came after the snapshot, of which the place that was asked for is a part.
-    Snapshot,
-    /// The place that was asked for is none of this ledger; what came after its snapshot, or from its start.
-    Rewritten,
-    Appended,
-    /// Others have something outside of the ledger that would have to be free.
-    Taken,
-    Full,
-    Compacted,
-    /// A later snapshot is there already.
-    Older,
-    /// What the snapshot stands for is no place of this ledger.
-    Foreign,
-    /// Not all parts of the snapshot are there.
-    Incomplete,
-}
-
-/// What a ledger keeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
-    /// Where the records begin: the start, or the snapshot.
-    pub(super) base: Position,
-    pub(super) snapshot: Option<Parts>,
-}
-
-/// Where a snapshot is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
-    pub(super) name: String,
-    pub(super) count: u64,
-    pub(super) bytes: u64,
-    pub(super) hash: String,
-}
-
-/// A record as it is kept, not yet checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stored {
-    revision: u64,
-    /// Of the place before it.
-    before: u64,
-    batch: BatchId,
-    stamp: Stamp,
-    payload: Vec<u8>,
-}
-
-impl Stored {
-    /// Reads a record from its revision, its header and its payload.
-    pub(super) fn read(revision: u64, header: &str, payload: Vec<u8>) -> Option<Stored> {
-        let mut parts = header.split(' ');
-        let before = hex(parts.next()?)?;
-        let batch = BatchId(u128::from_str_radix(parts.next()?, 16).ok()?);
-        let stamp = Stamp { time: Time(number(parts.next()?)?), wall: number(parts.next()?)? };
-        let _volume = number(parts.next()?)?;
-        parts.next().is_none().then_some(Stored { revision, before, batch, stamp, payload })
-    }
-
-    /// The place before it, if it belongs to this epoch.
-    pub(super) fn before(&self, epoch: u64) -> Position {
-        Position { epoch, revision: self.revision.saturating_sub(1), digest: self.before }
-    }
-
-    /// The record, if it comes right after this place.
-    pub(super) fn after(self, before: Position) -> Option<Record> {
-        if self.revision != before.revision + 1 || self.before != before.digest {
-            return None;
+/// None: it is not what a script of ours answers.
+pub(super) fn read(value: Value) -> Option<Answer> {
+    let Value::Array(parts) = value else { return None };
+    let mut parts = parts.into_iter();
+    let word = read_word(&text(parts.next()?)?)?;
+    let time = Time(number(&text(parts.next()?)?)?);
+    let end = match parts.next() {
+        Some(end) => Some(read_end(end)?),
+        None => None,
+    };
+    let more = match (word, end) {
+        (Word::Appended, Some(_)) => More::Stamp(read_stamp(parts.next()?)?),
+        (Word::Asked | Word::Snapshot | Word::Rewritten, Some(end)) => {
+            let kept = read_kept(parts.next()?, end.position.epoch)?;
+            let Value::Array(records) = parts.next()? else { return None };
+            More::Missed(kept, records.into_iter().map(read_record).collect::<Option<_>>()?)
         }
-        let position = chain::following(before, self.batch, self.stamp, &chain::hash(&self.payload));
-        Some(Record { position, batch: self.batch, stamp: self.stamp, payload: self.payload })
-    }
-}
-
-impl Reply {
-    /// None: it is not what a script of ours answers.
-    pub(super) fn read(value: Value) -> Option<Reply> {
-        let Value::Array(parts) = value else { return None };
-        let mut parts = parts.into_iter();
-        let word = read_word(&text(parts.next()?)?)?;
-        let time = Time(number(&text(parts.next()?)?)?);
-        let end = match parts.next() {
-            Some(end) => Some(read_end(end)?),
-            None => None,
-        };
-        let more = match (word, end) {
-            (Word::Appended, Some(_)) => More::Stamp(read_stamp(parts.next()?)?),
-            (Word::Asked | Word::Snapshot | Word::Rewritten, Some(end)) => {
-                let kept = read_kept(parts.next()?, end.position.epoch)?;
-                let Value::Array(records) = parts.next()? else { return None };
-                More::Missed(kept, records.into_iter().map(read_record).collect::<Option<_>>()?)
-            }
-            (Word::Taken, Some(_)) => More::Outside(read_outside(parts.next()?)?),
-            (Word::Appended | Word::Taken | Word::Asked | Word::Snapshot | Word::Rewritten, None) => return None,
-            (Word::Empty | Word::Full | Word::Compacted | Word::Older | Word::Foreign | Word::Incomplete, _) => {
-                More::Nothing
-            }
-        };
-        Some(Reply { word, time, end, more })
-    }
+        (Word::Taken, Some(_)) => More::Outside(read_outside(parts.next()?)?),
+        (Word::Appended | Word::Taken | Word::Asked | Word::Snapshot | Word::Rewritten, None) => return None,
+        (Word::Empty | Word::Full | Word::Compacted | Word::Older | Word::Foreign | Word::Incomplete, _) => {
+            More::Nothing
+        }
+    };
+    Some(Answer { word, time, end, more })
 }
 
 fn read_word(text: &str) -> Option<Word> {
@@ -209,7 +109,7 @@ fn read_record(value: Value) -> Option<Stored> {
     let id = text(parts.next()?)?;
     let header = text(parts.next()?)?;
     let Value::BulkString(payload) = parts.next()? else { return None };
-    Stored::read(number(id.strip_suffix("-0")?)?, &header, payload)
+    read_stored(number(id.strip_suffix("-0")?)?, &header, payload)
 }
 
 fn text(value: Value) -> Option<String> {
@@ -230,7 +130,10 @@ pub(super) fn hex(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::store::RedisStore;
     use super::*;
+    use crate::Record;
+    use crate::remote::{Store as _, hash};
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -260,7 +163,7 @@ mod tests {
         let header = format!("{ZERO} 000000000000000000000000000000ff 17 18 7");
         let records = Value::Array(vec![record("1-0", &header)]);
         let reply = Value::Array(vec![bulk("asked"), bulk("1000"), end(), kept(), records]);
-        let reply = Reply::read(reply).expect("an answer");
+        let reply = read(reply).expect("an answer");
         assert_eq!((reply.word, reply.time), (Word::Asked, Time(1000)));
         let start = Position { epoch: 0xaa, ..Position::ORIGIN };
         let position = Position { revision: 2, digest: 0xbb, ..start };
@@ -268,12 +171,12 @@ mod tests {
         let More::Missed(kept, records) = reply.more else { panic!("{:?}", reply.more) };
         assert_eq!(kept, Kept { base: start, snapshot: None });
         let stored = records[0].clone();
-        let read = stored.clone().after(start).expect("the first");
+        let read = stored.clone().after::<RedisStore>(start).expect("the first");
         let stamp = Stamp { time: Time(17), wall: 18 };
-        let position = chain::following(start, BatchId(255), stamp, &chain::hash(b"payload"));
+        let position = RedisStore::following(start, BatchId(255), stamp, &hash(b"payload"));
         assert_eq!(read, Record { position, batch: BatchId(255), stamp, payload: b"payload".to_vec() });
-        assert_eq!(stored.clone().after(Position { revision: 1, ..start }), None, "a gap");
-        assert_eq!(stored.after(Position { digest: 1, ..start }), None, "another past");
+        assert_eq!(stored.clone().after::<RedisStore>(Position { revision: 1, ..start }), None, "a gap");
+        assert_eq!(stored.after::<RedisStore>(Position { digest: 1, ..start }), None, "another past");
     }
 
     #[test]
@@ -294,7 +197,7 @@ mod tests {
             Value::Array(vec![bulk("asked"), bulk("1"), end(), kept(), bulk("x")]),
             Value::Array(vec![bulk("appended"), bulk("1"), end()]),
         ] {
-            assert_eq!(Reply::read(strange.clone()), None, "{strange:?}");
+            assert_eq!(read(strange.clone()), None, "{strange:?}");
         }
     }
 }

@@ -1,38 +1,38 @@
 //! From the first answer to everything that was missed: page after page, and the snapshot before them.
 
 use super::ledger::{Inner, PAGE_BYTES};
-use super::reply::{Kept, More, Reply, Stored, Word};
+use super::{Answer, Kept, More, Store, Stored, Word};
 use crate::{Base, Delta, EngineError, Position, Record};
 
 /// How often reading begins anew because the ledger was compacted or rewritten meanwhile.
 const TRIES_MAX: usize = 5;
 
-impl Inner {
+impl<S: Store> Inner<S> {
     /// All that came after a place, of which the first answer is here.
-    pub(super) async fn delta(&self, after: Position, first: Reply) -> Result<Delta, EngineError> {
-        let mut reply = first;
+    pub(super) async fn delta(&self, after: Position, first: Answer) -> Result<Delta, EngineError> {
+        let mut answer = first;
         let mut missing: Option<String> = None;
         for _ in 0..TRIES_MAX {
-            let (end, kept, page) = match (reply.end, reply.more) {
+            let (end, kept, page) = match (answer.end, answer.more) {
                 (Some(end), More::Missed(kept, page)) => (end.position, kept, page),
-                (None, More::Nothing) if reply.word == Word::Empty => return Ok(self.nothing(after)),
+                (None, More::Nothing) if answer.word == Word::Empty => return Ok(self.nothing(after)),
                 (_, _) => return Err(self.not_understood()),
             };
             let asked = if after == Position::ORIGIN { kept.base } else { after };
-            if let Some(base) = self.base(reply.word, &kept, &mut missing).await? {
+            if let Some(base) = self.base(answer.word, &kept, &mut missing).await? {
                 let start = if base == Base::Asked { asked } else { kept.base };
                 if let Some((records, end)) = self.pages(start, end, page).await? {
                     self.standing.answered(end, matches!(base, Base::Rewritten { .. }));
                     return Ok(Delta { base, records });
                 }
             }
-            reply = self.look_at(after, PAGE_BYTES).await?;
+            answer = self.look_at(after, PAGE_BYTES).await?;
         }
-        Err(EngineError::Unreachable(format!("{} changes faster than it can be read", self.place)))
+        Err(EngineError::Unreachable(format!("{} changes faster than it can be read", self.store.place())))
     }
 
-    fn not_understood(&self) -> EngineError {
-        self.damaged("its scripts answer what nobody understands")
+    pub(super) fn not_understood(&self) -> EngineError {
+        self.damaged("the server answers what nobody understands")
     }
 
     /// There is no ledger, and maybe there was one.
@@ -81,7 +81,7 @@ impl Inner {
         loop {
             let before = at;
             for stored in page {
-                let record = stored.after(at).ok_or_else(|| self.damaged("a record is not where it belongs"))?;
+                let record = stored.after::<S>(at).ok_or_else(|| self.damaged("a record is not where it belongs"))?;
                 at = record.position;
                 records.push(record);
             }
@@ -94,8 +94,8 @@ impl Inner {
             if at == before {
                 return Err(self.damaged("a record is missing"));
             }
-            let reply = self.look_at(at, PAGE_BYTES).await?;
-            match (reply.word, reply.end, reply.more) {
+            let answer = self.look_at(at, PAGE_BYTES).await?;
+            match (answer.word, answer.end, answer.more) {
                 (Word::Asked, Some(next), More::Missed(_, records)) => (end, page) = (next.position, records),
                 (_, _, _) => return Ok(None),
             }

@@ -17,7 +17,7 @@ const DRIFT_PART: u64 = 100;
 const MICROS_MAX: u64 = (1 << 53) - 1;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     source: Arc<dyn TimeSource>,
     seen: Mutex<Seen>,
 }
@@ -41,15 +41,15 @@ struct Anchor {
 
 /// Goes along with a question: what its answer can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     sent: u64,
-    pub(super) lower: u64,
+    pub(crate) lower: u64,
     /// Zero: none.
-    pub(super) upper: u64,
+    pub(crate) upper: u64,
 }
 
 impl Pace {
-    pub(super) fn new(source: Arc<dyn TimeSource>) -> Pace {
+    pub(crate) fn new(source: Arc<dyn TimeSource>) -> Pace {
         Pace { source, seen: Mutex::default() }
     }
 
@@ -58,14 +58,14 @@ impl Pace {
     }
 
     /// A lower bound of the ledger's time, and this machine's wall clock.
-    pub(super) fn now(&self) -> Stamp {
+    pub(crate) fn now(&self) -> Stamp {
         let reading = self.source.reading();
         let time = self.seen().lower(reading.since_boot);
         Stamp { time: Time(time), wall: reading.wall.min(MICROS_MAX) }
     }
 
     /// What can be true now.
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> Bounds {
         let sent = self.source.reading().since_boot;
         let seen = self.seen();
         let upper = seen.anchor.map_or(0, |anchor| {
@@ -76,7 +76,7 @@ impl Pace {
     }
 
     /// The answer to a question that went out with these bounds told the time.
-    pub(super) fn told(&self, bounds: Bounds, time: Time) {
+    pub(crate) fn told(&self, bounds: Bounds, time: Time) {
         let received = self.source.reading().since_boot;
         let mut seen = self.seen();
         seen.last = seen.last.max(time.0);
@@ -86,7 +86,7 @@ impl Pace {
     }
 
     /// Somebody was given this stamp.
-    pub(super) fn stamped(&self, time: Time) {
+    pub(crate) fn stamped(&self, time: Time) {
         let mut seen = self.seen();
         seen.last = seen.last.max(time.0);
     }

@@ -11,19 +11,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What is known of failures in a row.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     failures: u32,
     last: Option<(Instant, EngineError)>,
 }
 
 impl Patience {
     /// Why it is not tried now.
-    pub(super) fn refusal(&self) -> Option<EngineError> {
+    pub(crate) fn refusal(&self) -> Option<EngineError> {
         self.last.as_ref().filter(|(again, _)| Instant::now() < *again).map(|(_, why)| why.clone())
     }
 
     /// Takes note of a failure, and tells how long to wait. Whether it is the first in a row comes with it.
-    pub(super) fn failed(&mut self, why: EngineError) -> (Duration, bool) {
+    pub(crate) fn failed(&mut self, why: EngineError) -> (Duration, bool) {
         let longest = PAUSE_MIN.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
         // Half of it is drawn, so that those who were cut off together do not come back together.
         let pause = longest / 2 + (longest / 2).mul_f64((position::draw() >> 11) as f64 / (1u64 << 53) as f64);
@@ -33,7 +33,7 @@ impl Patience {
     }
 
     /// Forgets all failures, and tells whether there were any.
-    pub(super) fn succeeded(&mut self) -> bool {
+    pub(crate) fn succeeded(&mut self) -> bool {
         self.last = None;
         std::mem::take(&mut self.failures) > 0
     }

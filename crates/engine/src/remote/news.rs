@@ -10,11 +10,11 @@ const RECORDS_MAX: usize = 256;
 
 /// Records without a gap between them, each with the place before it.
 #[derive(Debug, Default)]
-pub(super) struct News(Mutex<VecDeque<(Position, Record)>>);
+pub(crate) struct News(Mutex<VecDeque<(Position, Record)>>);
 
 impl News {
     /// A record was told. What does not lead up to it is of no use any more.
-    pub(super) fn hear(&self, before: Position, record: Record) {
+    pub(crate) fn hear(&self, before: Position, record: Record) {
         let mut kept = self.0.lock().expect("no holder panics");
         if kept.back().is_some_and(|(_, last)| last.position != before) {
             kept.clear();
@@ -26,12 +26,12 @@ impl News {
     }
 
     /// What was told is of a past that is void.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.lock().expect("no holder panics").clear();
     }
 
     /// Everything after a place up to at least the end, if all of it was told. It is given away.
-    pub(super) fn take(&self, after: Position, end: Position) -> Option<Vec<Record>> {
+    pub(crate) fn take(&self, after: Position, end: Position) -> Option<Vec<Record>> {
         let mut kept = self.0.lock().expect("no holder panics");
         let first = kept.iter().position(|(before, _)| *before == after)?;
         let last = kept.back()?.1.position;

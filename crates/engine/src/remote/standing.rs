@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::{Durable, Position};
 
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     known: Mutex<Known>,
     moved: watch::Sender<u64>,
     durable: watch::Sender<Durable>,
@@ -25,7 +25,7 @@ struct Known {
 
 /// What a look found out about the place where the end was thought to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// The ledger has passed it.
     Passed,
     /// It is no place of this ledger.
@@ -33,7 +33,7 @@ pub(super) enum Found {
 }
 
 impl Standing {
-    pub(super) fn new() -> Standing {
+    pub(crate) fn new() -> Standing {
         Standing {
             known: Mutex::new(Known { end: Position::ORIGIN, is_void: false }),
             moved: watch::Sender::new(0),
@@ -46,12 +46,12 @@ impl Standing {
         self.known.lock().expect("no holder panics")
     }
 
-    pub(super) fn end(&self) -> Position {
+    pub(crate) fn end(&self) -> Position {
         self.known().end
     }
 
     /// The keeper has an answer, and with it everything up to this end. Was its past void, it knows that, too.
-    pub(super) fn answered(&self, end: Position, was_rewritten: bool) {
+    pub(crate) fn answered(&self, end: Position, was_rewritten: bool) {
         let mut known = self.known();
         if was_rewritten || end.epoch != known.end.epoch || end.revision > known.end.revision {
             known.end = end;
@@ -61,7 +61,7 @@ impl Standing {
     }
 
     /// Somebody looked whether the end is still where it was thought to be.
-    pub(super) fn looked(&self, at: Position, found: Found, end: Position) {
+    pub(crate) fn looked(&self, at: Position, found: Found, end: Position) {
         let mut known = self.known();
         match found {
             Found::Passed if known.end.epoch == at.epoch && end.revision >= known.end.revision => known.end = end,
@@ -73,7 +73,7 @@ impl Standing {
     }
 
     /// It was said that the ledger has come so far. False: that does not go with what is known, and has to be looked at.
-    pub(super) fn heard(&self, end: Position) -> bool {
+    pub(crate) fn heard(&self, end: Position) -> bool {
         let mut known = self.known();
         if known.end != Position::ORIGIN && known.end.epoch != end.epoch {
             return false;
@@ -93,19 +93,19 @@ impl Standing {
         self.moved.send_if_modified(|last| std::mem::replace(last, moved) != moved);
     }
 
-    pub(super) fn weigh(&self, bytes: u64) {
+    pub(crate) fn weigh(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn moved(&self) -> watch::Receiver<u64> {
+    pub(crate) fn moved(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    pub(super) fn durable(&self) -> watch::Receiver<Durable> {
+    pub(crate) fn durable(&self) -> watch::Receiver<Durable> {
         self.durable.subscribe()
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::{Millis, Stamp};
+use lockkeeper_core::time::{Millis, Stamp, Time};
 use tokio::sync::watch;
 
 use crate::BoxFuture;
@@ -25,6 +25,18 @@ pub struct Batch {
     pub awaited: bool,
     /// What changes in what is shown outside of the ledger, in the same step. Empty unless [`Ledger::shows`].
     pub shown: Vec<Shown>,
+    /// What people may look at beside the ledger, changed in the same step. Empty unless [`Ledger::posts`].
+    pub posted: Vec<Posted>,
+}
+
+/// A document that people find beside the ledger, as long as it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub id: String,
+    /// In the ledger's time.
+    pub expires: Time,
+    /// JSON; `None`: it is gone.
+    pub document: Option<String>,
 }
 
 /// A name outside of the ledger, by which clients that know nothing of ledgers see that something is taken.
@@ -195,6 +207,11 @@ pub trait Ledger: Send + Sync + fmt::Debug {
 
     /// Whether what is taken is shown outside of the ledger, and what others take there is respected.
     fn shows(&self) -> bool {
+        false
+    }
+
+    /// Whether documents are kept beside the ledger, for people.
+    fn posts(&self) -> bool {
         false
     }
 

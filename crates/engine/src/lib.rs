@@ -10,20 +10,23 @@ mod embedded;
 mod ledger;
 mod memory;
 mod position;
+mod postgres;
 mod redis;
 mod remote;
 mod time_source;
+mod tls;
 mod url;
 
 pub use self::redis::Redis;
 pub use durability::Durability;
 pub use embedded::Embedded;
 pub use ledger::{
-    Append, Appended, Base, Batch, BatchId, Confirm, Delta, Durable, Engine, EngineError, Ledger, Outside, Record,
-    Shown, Strength,
+    Append, Appended, Base, Batch, BatchId, Confirm, Delta, Durable, Engine, EngineError, Ledger, Outside, Posted,
+    Record, Shown, Strength,
 };
 pub use memory::Memory;
 pub use position::Position;
+pub use postgres::Postgres;
 pub use time_source::{FakeTime, Machine, Reading, TimeSource};
 pub use url::{Options, open, place_of};
 

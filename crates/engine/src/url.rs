@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockkeeper_core::space::Space;
 
-use crate::{Durability, Embedded, Engine, EngineError, Memory, Redis};
+use crate::{Durability, Embedded, Engine, EngineError, Memory, Postgres, Redis};
 
 /// What an engine is opened with, as far as it concerns it.
 #[derive(Clone, Debug, Default)]
@@ -16,11 +16,12 @@ pub struct Options {
     pub shared_space: Option<Space>,
 }
 
-/// Opens the engine that a URL names: `memory:`, `file:DIR`, `redis://` or a relative of it.
+/// Opens the engine that a URL names: `memory:`, `file:DIR`, `redis://` or a relative of it, `postgres://`.
 pub async fn open(url: &str, options: &Options) -> Result<Arc<dyn Engine>, EngineError> {
     match named(url)? {
         Named::Memory => Ok(Arc::new(Memory::new())),
         Named::File(directory) => Ok(Arc::new(Embedded::open(directory, options.durability)?)),
+        Named::Postgres => Ok(Arc::new(Postgres::open(url).await?)),
         Named::Redis => Ok(Arc::new(Redis::open(url).await?.sharing(options.shared_space.clone())?)),
     }
 }
@@ -29,6 +30,7 @@ pub async fn open(url: &str, options: &Options) -> Result<Arc<dyn Engine>, Engin
 pub fn place_of(url: &str) -> Result<String, EngineError> {
     match named(url)? {
         Named::Memory | Named::File(_) => Ok(url.to_owned()),
+        Named::Postgres => Postgres::place_of(url),
         Named::Redis => Redis::place_of(url),
     }
 }
@@ -37,6 +39,7 @@ pub fn place_of(url: &str) -> Result<String, EngineError> {
 enum Named<'a> {
     Memory,
     File(&'a Path),
+    Postgres,
     Redis,
 }
 
@@ -49,12 +52,13 @@ fn named(url: &str) -> Result<Named<'_>, EngineError> {
         "memory" if rest.is_empty() => Ok(Named::Memory),
         "memory" => Err(EngineError::Invalid("`memory:` takes nothing behind the colon".to_owned())),
         "file" => Ok(Named::File(directory(rest)?)),
+        "postgres" | "postgresql" => Ok(Named::Postgres),
         _ if Redis::is_scheme(scheme) => Ok(Named::Redis),
         other => Err(EngineError::Invalid(format!("there is no engine `{other}:`: {KNOWN}"))),
     }
 }
 
-const KNOWN: &str = "use `memory:`, `file:DIR` or `redis://HOST:PORT`";
+const KNOWN: &str = "use `memory:`, `file:DIR`, `redis://HOST:PORT` or `postgres://HOST/DATABASE`";
 
 fn directory(rest: &str) -> Result<&Path, EngineError> {
     let host = rest.starts_with("//") && !rest.starts_with("///");
@@ -79,11 +83,13 @@ mod tests {
         assert_eq!(refusal("ftp://me:secret@host"), format!("there is no engine `ftp:`: {KNOWN}"));
         assert!(refusal("nonsense").contains(KNOWN));
         assert!(!refusal("redis://me:secret@host:x").contains("secret"));
+        assert!(!refusal("postgres://me:secret@host:x").contains("secret"));
+        assert!(!refusal("postgres://me@host/db?password=x&secret=y").contains("secret"));
     }
 
     #[test]
     fn a_url_that_names_no_place_is_refused() {
-        for url in ["file:", "file://host/dir", "memory:x", "", "redis:", "redis://"] {
+        for url in ["file:", "file://host/dir", "memory:x", "", "redis:", "redis://", "postgres:", "postgres://"] {
             refusal(url);
         }
     }
@@ -92,6 +98,7 @@ mod tests {
     fn a_place_holds_no_secret() {
         assert_eq!(place_of("file:/x").as_deref(), Ok("file:/x"));
         assert_eq!(place_of("rediss://me:secret@host/3").as_deref(), Ok("rediss://host:6379/3"));
+        assert_eq!(place_of("postgresql://me:secret@host/locks").as_deref(), Ok("postgres://host:5432/locks"));
     }
 
     #[tokio::test]

@@ -36,7 +36,14 @@ impl Drop for SmallDisk {
 }
 
 async fn free(scribe: &mut Scribe, payload: Vec<u8>) -> Append {
-    let batch = Batch { id: BatchId(77), payload: payload.clone(), frees: true, awaited: false, shown: Vec::new() };
+    let batch = Batch {
+        id: BatchId(77),
+        payload: payload.clone(),
+        frees: true,
+        awaited: false,
+        shown: Vec::new(),
+        posted: Vec::new(),
+    };
     let append = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await;
     if let Append::Appended(done) = &append {
         scribe.at = done.position;

@@ -137,6 +137,7 @@ async fn whatever_sectors_a_power_loss_takes_the_durable_records_stay() {
             frees: true,
             awaited: false,
             shown: Vec::new(),
+            posted: Vec::new(),
         };
         let Append::Appended(done) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch.clone()).await else {
             panic!("not appended");

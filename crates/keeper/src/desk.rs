@@ -20,6 +20,7 @@ use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, Position, Record}
 
 use crate::outside;
 use crate::payload::{self, PayloadError};
+use crate::posting;
 use crate::refusals::Refusals;
 
 /// The name of one question, for whoever waits for its answer.
@@ -52,6 +53,8 @@ pub struct Desk {
     rules: Rules,
     /// What is held is shown to others, outside of the ledger.
     shows: bool,
+    /// What is held is written down for people, beside the ledger.
+    posts: bool,
     refusals: Refusals,
     pending: BTreeMap<WaiterId, Pending>,
     /// Which place in the queue each ticket waits for.
@@ -107,6 +110,7 @@ impl Desk {
             position: Position::ORIGIN,
             rules,
             shows: false,
+            posts: false,
             refusals: Refusals::default(),
             pending: BTreeMap::new(),
             places: HashMap::default(),
@@ -118,6 +122,11 @@ impl Desk {
     /// Shows what is held outside of the ledger, too.
     pub fn show(&mut self) {
         self.shows = true;
+    }
+
+    /// Writes down what is held beside the ledger, too.
+    pub fn post(&mut self) {
+        self.posts = true;
     }
 
     /// What the ledger says, as far as it was read.
@@ -195,8 +204,9 @@ impl Desk {
         let awaited = events.iter().any(is_awaited);
         let payload = (!events.is_empty()).then(|| payload::encode_events(&events));
         let shown = if self.shows { outside::changes(&self.state, noted, &events, now.time) } else { Vec::new() };
+        let posted = if self.posts { posting::changes(&self.state, noted, &events) } else { Vec::new() };
         self.working = Some(Working { id, now, asked, decided, events, granted });
-        payload.map(|payload| Batch { id, payload, frees, awaited, shown })
+        payload.map(|payload| Batch { id, payload, frees, awaited, shown, posted })
     }
 
     /// The batch wrote nothing, and the ledger has not moved meanwhile.

@@ -10,6 +10,7 @@ mod keeper;
 pub mod metrics;
 mod outside;
 mod payload;
+mod posting;
 mod refusals;
 mod running;
 pub mod settings;

@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use lockkeeper_core::command::External;
 use lockkeeper_core::event::Event;
 use lockkeeper_core::key::{Cover, Key, KeyKind};
-use lockkeeper_core::lock::LockId;
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
 use lockkeeper_engine::{Outside, Shown};
+
+use crate::posting;
 
 const PREFIX: &str = "lock:file:";
 /// How long a file counts as taken that was taken for ever: it is looked at again long before.
@@ -33,19 +34,9 @@ pub(crate) fn external(outside: &Outside) -> Option<External> {
 pub(crate) fn changes(state: &State, noted: u64, events: &[Event], now: Time) -> Vec<Shown> {
     let mut keys: BTreeSet<&Key> = BTreeSet::new();
     keys.extend(state.history().after(noted).into_iter().flatten().map(|entry| &entry.target.key));
-    let mut renewed: Vec<LockId> = Vec::new();
-    for event in events {
-        match event {
-            Event::Granted(grant) => renewed.extend(&grant.refreshed),
-            Event::Renewed { locks, .. } => renewed.extend(locks),
-            Event::Beaten { sessions, .. } => {
-                renewed.extend(sessions.iter().flat_map(|session| state.locks_of(session)));
-            }
-            // The history has them, with their keys.
-            _ => {}
-        }
-    }
-    keys.extend(renewed.into_iter().filter_map(|id| state.lock(id)).map(|lock| &lock.target.key));
+    keys.extend(
+        posting::renewed(state, events).into_iter().filter_map(|id| state.lock(id)).map(|lock| &lock.target.key),
+    );
     let external = SessionId::external();
     let file = |key: &&Key| key.kind() == KeyKind::Path && key.cover() == Cover::One;
     let others = |key: &&Key| state.own_on_key(&external, key).next().is_none();

@@ -113,6 +113,9 @@ impl Running {
         if ledger.shows() {
             desk.show();
         }
+        if ledger.posts() {
+            desk.post();
+        }
         let writer = settings.writer.unwrap_or_else(|| uuid::Uuid::now_v7().as_u128() as u64);
         Running {
             gauges: metrics.of_space(&space),

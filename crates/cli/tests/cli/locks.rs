@@ -328,7 +328,7 @@ fn what_a_person_changes_is_seen_and_agents_keep_out_of_it_for_a_moment() {
     wait_for("the end of the first room", || (!rooms().contains(&"src/first.rs".to_owned())).then_some(()));
     edit(&house, "src/first.rs", "again");
     wait_for("the third mark", || rooms().contains(&"src/first.rs".to_owned()).then_some(()));
-    crate::house::kill_child(&watching, "INT");
+    crate::house::kill_child(&watching, "TERM");
     let _ = watching.wait();
     let mut marked = std::collections::BTreeSet::new();
     let mut line = String::new();

@@ -65,7 +65,14 @@ pub(super) async fn a_snapshot_stands_only_for_what_is_durable<B: Builder>(build
     let (_guard, engine) = builder.build().await;
     let scribe = Scribe::at_origin(&engine, "a").await;
     // Nobody waits for a batch that frees something, so its sync may be some way off.
-    let batch = Batch { id: BatchId(1), payload: b"frees".to_vec(), frees: true, awaited: false, shown: Vec::new() };
+    let batch = Batch {
+        id: BatchId(1),
+        payload: b"frees".to_vec(),
+        frees: true,
+        awaited: false,
+        shown: Vec::new(),
+        posted: Vec::new(),
+    };
     let Append::Appended(freed) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await else {
         panic!("not appended");
     };

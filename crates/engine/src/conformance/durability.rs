@@ -12,7 +12,14 @@ pub(super) async fn what_was_appended_becomes_durable<B: Builder>(builder: &B) {
     let mut durable = scribe.ledger.durable();
     assert_eq!(*durable.borrow(), Durable::Up(0));
     scribe.append_numbers(1, 20).await;
-    let batch = Batch { id: BatchId(1), payload: b"frees".to_vec(), frees: true, awaited: false, shown: Vec::new() };
+    let batch = Batch {
+        id: BatchId(1),
+        payload: b"frees".to_vec(),
+        frees: true,
+        awaited: false,
+        shown: Vec::new(),
+        posted: Vec::new(),
+    };
     let Append::Appended(freed) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await else {
         panic!("a batch that frees is taken like any other");
     };

@@ -99,7 +99,14 @@ pub(super) async fn a_proposal_from_the_past_or_the_future_does_not_bend_time<B:
     let mut at = first.position;
     let mut last = first.stamp.time;
     for proposed in [Time::ZERO, Time(last.0 - hour), Time(last.0 + hour), Time(u64::MAX)] {
-        let batch = Batch { id: BatchId(9), payload: b"odd".to_vec(), frees: false, awaited: true, shown: Vec::new() };
+        let batch = Batch {
+            id: BatchId(9),
+            payload: b"odd".to_vec(),
+            frees: false,
+            awaited: true,
+            shown: Vec::new(),
+            posted: Vec::new(),
+        };
         let proposed = Stamp { time: proposed, wall: 1 };
         match scribe.ledger.append(at, proposed, batch).await {
             Append::Appended(appended) => {

@@ -27,7 +27,8 @@ impl Scribe {
 
     pub async fn try_append(&mut self, payload: &[u8]) -> Append {
         let id = BatchId((u128::from(self.at.revision) << 64) | payload.len() as u128);
-        let batch = Batch { id, payload: payload.to_vec(), frees: false, awaited: true, shown: Vec::new() };
+        let batch =
+            Batch { id, payload: payload.to_vec(), frees: false, awaited: true, shown: Vec::new(), posted: Vec::new() };
         let append = self.ledger.append(self.at, self.ledger.now(), batch).await;
         if let Append::Appended(Appended { position, stamp, .. }) = &append {
             self.at = *position;

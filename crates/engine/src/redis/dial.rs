@@ -2,6 +2,7 @@
 //! name, or the nodes of a cluster.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -11,8 +12,7 @@ use tokio_rustls::TlsConnector;
 use super::address::{Address, Host, Kind, Login};
 use super::connection::{Connection, Destination, Pushed};
 use super::examine::{Facts, examine};
-use super::tls;
-use crate::EngineError;
+use crate::{EngineError, tls};
 
 /// How many hosts are asked where the right one is, before that is given up.
 const ASKED_MAX: usize = 8;
@@ -28,7 +28,10 @@ pub(super) struct Dial {
 
 impl Dial {
     pub(super) fn new(address: Address) -> Result<Dial, EngineError> {
-        let tls = address.tls.as_ref().map(tls::connector).transpose()?;
+        let tls = match &address.tls {
+            Some(files) => Some(TlsConnector::from(Arc::new(tls::config(files)?))),
+            None => None,
+        };
         Ok(Dial { address, tls })
     }
 

@@ -14,7 +14,6 @@ mod notices;
 mod reply;
 mod script;
 mod store;
-mod tls;
 mod trouble;
 mod wire;
 

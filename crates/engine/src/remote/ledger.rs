@@ -156,7 +156,7 @@ impl<S: Store> Inner<S> {
     }
 
     async fn append(&self, expected: Position, proposed: Stamp, batch: Batch) -> Append {
-        let Batch { id, payload, frees, awaited: _, shown } = batch;
+        let Batch { id, payload, frees, awaited: _, shown, posted } = batch;
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Append::Down(crate::too_large(payload.len()));
         }
@@ -171,6 +171,7 @@ impl<S: Store> Inner<S> {
             log_bytes_max: LOG_BYTES_MAX + if frees { LOG_BYTES_RESERVE } else { 0 },
             epoch: (expected == Position::ORIGIN).then(position::draw),
             shown: &shown,
+            posted: &posted,
             page_bytes: PAGE_BYTES,
         };
         let answer = match self.heed(|bounds| self.store.append(expected, bounds, entry)).await {
@@ -301,6 +302,10 @@ impl<S: Store> Ledger for RemoteLedger<S> {
 
     fn shows(&self) -> bool {
         self.inner.store.shows()
+    }
+
+    fn posts(&self) -> bool {
+        self.inner.store.posts()
     }
 
     fn look_outside(&self, names: Vec<String>) -> BoxFuture<'_, Result<Vec<Outside>, EngineError>> {

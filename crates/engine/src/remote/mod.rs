@@ -20,7 +20,7 @@ use lockkeeper_core::space::Space;
 use tokio::sync::Mutex;
 
 pub(crate) use self::answer::{Answer, End, Kept, More, Parts, Stored, Word};
-pub(crate) use self::ledger::{Inner, RemoteLedger};
+pub(crate) use self::ledger::RemoteLedger;
 pub(crate) use self::pace::Bounds;
 pub(crate) use self::patience::Patience;
 pub(crate) use self::store::{Ear, Entry, Store};

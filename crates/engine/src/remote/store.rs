@@ -6,7 +6,7 @@ use std::sync::Weak;
 use lockkeeper_core::time::Stamp;
 
 use super::{Answer, Bounds, Parts, Trouble};
-use crate::{BatchId, EngineError, Outside, Position, Record, Shown};
+use crate::{BatchId, EngineError, Outside, Position, Posted, Record, Shown};
 
 /// Whoever listens to what a server tells about a ledger.
 pub(crate) trait Ear: Send + Sync + fmt::Debug {
@@ -31,6 +31,7 @@ pub(crate) struct Entry<'a> {
     /// The epoch of a ledger that this batch makes; only the first one needs it.
     pub(crate) epoch: Option<u64>,
     pub(crate) shown: &'a [Shown],
+    pub(crate) posted: &'a [Posted],
     /// How much of what was missed is handed back in one answer; a record that is larger comes alone.
     pub(crate) page_bytes: usize,
 }
@@ -88,6 +89,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Whether what is taken is shown outside of the ledger.
     fn shows(&self) -> bool {
+        false
+    }
+
+    /// Whether documents are kept beside the ledger.
+    fn posts(&self) -> bool {
         false
     }
 

@@ -72,7 +72,14 @@ async fn learns_of_the_loss(engine_url: &str, scribe: &Scribe, other: &mut Scrib
     let Confirm::Moved(delta) = scribe.ledger.confirm(scribe.at).await else { panic!("confirmed what is gone") };
     let void = Base::Rewritten { snapshot: None, position: Position::ORIGIN };
     assert_eq!((delta.base, delta.records.len()), (void.clone(), 0));
-    let batch = Batch { id: BatchId(77), payload: b"stale".to_vec(), frees: false, awaited: true, shown: Vec::new() };
+    let batch = Batch {
+        id: BatchId(77),
+        payload: b"stale".to_vec(),
+        frees: false,
+        awaited: true,
+        shown: Vec::new(),
+        posted: Vec::new(),
+    };
     match scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await {
         Append::Moved(delta) => assert_eq!(delta.base, void),
         other => panic!("{other:?}"),
@@ -262,7 +269,14 @@ async fn a_full_redis_refuses_what_takes_and_still_takes_what_frees() {
     }
     assert!(matches!(scribe.try_append(&large).await, Append::Full));
     assert!(matches!(scribe.ledger.confirm(scribe.at).await, Confirm::Current), "lists still work");
-    let frees = Batch { id: BatchId(5), payload: b"frees".to_vec(), frees: true, awaited: false, shown: Vec::new() };
+    let frees = Batch {
+        id: BatchId(5),
+        payload: b"frees".to_vec(),
+        frees: true,
+        awaited: false,
+        shown: Vec::new(),
+        posted: Vec::new(),
+    };
     let Append::Appended(freed) = scribe.ledger.append(scribe.at, scribe.ledger.now(), frees).await else {
         panic!("what frees is taken");
     };

@@ -24,7 +24,7 @@ impl Shop {
     async fn show(&mut self, name: &str, left: Option<u64>) -> Append {
         let shown = vec![Shown { name: name.to_owned(), left: left.map(Millis) }];
         let id = BatchId(u128::from(self.at.revision) + 1);
-        let batch = Batch { id, payload: b"x".to_vec(), frees: false, awaited: true, shown };
+        let batch = Batch { id, payload: b"x".to_vec(), frees: false, awaited: true, shown, posted: Vec::new() };
         let append = self.ledger.append(self.at, self.ledger.now(), batch).await;
         if let Append::Appended(appended) = &append {
             self.at = appended.position;
@@ -92,7 +92,14 @@ async fn a_writer_that_does_not_share_is_kept_out_of_a_ledger_that_does() {
     assert!(matches!(shop.show(NAME, Some(5000)).await, Append::Appended(_)));
     let space = Space::parse("shop").unwrap();
     let alone = Redis::open(&server.url()).await.unwrap().open(&space).await.unwrap();
-    let batch = Batch { id: BatchId(9), payload: b"x".to_vec(), frees: false, awaited: true, shown: Vec::new() };
+    let batch = Batch {
+        id: BatchId(9),
+        payload: b"x".to_vec(),
+        frees: false,
+        awaited: true,
+        shown: Vec::new(),
+        posted: Vec::new(),
+    };
     let append = alone.append(shop.at, alone.now(), batch).await;
     assert!(
         matches!(&append, Append::Down(EngineError::Invalid(why)) if why.contains("redis.shared_space")),

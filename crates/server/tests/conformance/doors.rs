@@ -17,6 +17,7 @@ use lockkeeper_server::service::{About, Caller, Input, Service};
 use lockkeeper_wire::operation::Operation;
 use serde_json::{Value, json};
 
+use crate::postgres_server;
 use crate::redis_server::RedisServer;
 
 #[derive(Clone, Copy)]
@@ -27,6 +28,9 @@ pub(crate) enum EngineKind {
     Redis,
     /// One that syncs before it answers.
     RedisAlways,
+    Postgres,
+    /// One that syncs before it answers.
+    PostgresAlways,
 }
 
 #[derive(Clone, Copy)]
@@ -59,34 +63,51 @@ impl House {
     /// Several services share the store, and take turns.
     pub(crate) fn open(engine: EngineKind, door: DoorKind, services: usize) -> House {
         let folder = tempfile::tempdir().expect("a folder");
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let redis = match engine {
-            EngineKind::Memory | EngineKind::File | EngineKind::FileInterval => None,
             EngineKind::Redis => Some(RedisServer::start()),
             EngineKind::RedisAlways => Some(RedisServer::durable()),
+            _ => None,
         };
-        let ledgers = format!("file:{}", folder.path().join("ledgers").display());
-        let (url, durability) = match (engine, &redis) {
-            (EngineKind::File, _) => (ledgers, Durability::Always),
-            (EngineKind::FileInterval, _) => (ledgers, Durability::Interval),
-            (_, Some(redis)) => (redis.url(), Durability::Always),
-            (_, None) => ("memory:".to_owned(), Durability::Always),
+        let url = match (engine, &redis) {
+            (EngineKind::File | EngineKind::FileInterval, _) => {
+                format!("file:{}", folder.path().join("ledgers").display())
+            }
+            (EngineKind::Postgres, _) => postgres_server::database(false),
+            (EngineKind::PostgresAlways, _) => postgres_server::database(true),
+            (_, Some(redis)) => redis.url(),
+            (_, None) => "memory:".to_owned(),
+        };
+        House { redis, ..House::on(&url, engine, door, services, folder) }
+    }
+
+    /// The same on a store that the caller has started.
+    pub(crate) fn on(
+        url: &str,
+        engine: EngineKind,
+        door: DoorKind,
+        services: usize,
+        folder: tempfile::TempDir,
+    ) -> House {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let durability = match engine {
+            EngineKind::FileInterval => Durability::Interval,
+            _ => Durability::Always,
         };
         let doors = (0..services).map(|number| {
             let place = folder.path().join(number.to_string());
             std::fs::create_dir(&place).expect("a folder");
-            serve(&runtime, &url, durability, &place, door)
+            serve(&runtime, url, durability, &place, door)
         });
         let doors = doors.collect();
-        House { runtime, doors, turn: AtomicUsize::new(0), engine, redis, _folder: folder }
+        House { runtime, doors, turn: AtomicUsize::new(0), engine, redis: None, _folder: folder }
     }
 
     /// How strong the grants of its engine are.
     pub(crate) fn strength(&self) -> &'static str {
         match self.engine {
-            EngineKind::File | EngineKind::RedisAlways => "strict",
-            EngineKind::Memory | EngineKind::FileInterval | EngineKind::Redis => "best_effort",
+            EngineKind::File | EngineKind::RedisAlways | EngineKind::PostgresAlways => "strict",
+            EngineKind::Memory | EngineKind::FileInterval | EngineKind::Redis | EngineKind::Postgres => "best_effort",
         }
     }
 
@@ -104,11 +125,15 @@ impl House {
         ask(self.door(), self.runtime.handle(), operation, body)
     }
 
-    /// Asks something that waits, beside the test.
+    /// Asks something that waits, beside the test; goes on when it stands in the queue.
     pub(crate) fn ask_aside(&self, operation: Operation, body: Value) -> std::thread::JoinHandle<(u16, Value)> {
         let (door, handle) = (self.door().clone(), self.runtime.handle().clone());
         let asked = std::thread::spawn(move || ask(&door, &handle, operation, body));
-        std::thread::sleep(Duration::from_millis(150));
+        let give_up = std::time::Instant::now() + Duration::from_secs(15);
+        while self.ask(Operation::Status, json!({})).1["waiting"].as_u64() == Some(0) {
+            assert!(std::time::Instant::now() < give_up, "nobody waits");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         asked
     }
 

@@ -1,7 +1,8 @@
-//! What a service says while its Redis is away, and after it came back with less than it had.
+//! What a service says while its Redis or PostgreSQL is away, and after it came back with less than it had.
 
 use std::time::{Duration, Instant};
 
+use lockkeeper_postgres_fixture::{Options, Postgres};
 use lockkeeper_wire::operation::Operation;
 use serde_json::json;
 
@@ -85,4 +86,90 @@ fn a_redis_that_lost_everything_is_said_and_its_holders_are_told_and_tokens_rise
             assert!(status["rewrites"].as_u64() >= Some(round), "{status}");
         }
     }
+}
+
+#[test]
+fn a_postgres_that_is_away_grants_nothing_and_all_goes_on_when_it_is_back() {
+    let mut postgres = Postgres::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let house = House::on(&postgres.url(), EngineKind::PostgresAlways, DoorKind::Socket, 2, folder);
+    let lock = house.granted("a", "f", json!({ "ttl_minutes": 5 }));
+    for round in 0..2 {
+        if round == 0 {
+            postgres.kill();
+        } else {
+            postgres.pause();
+        }
+        while_away_nothing_is_granted(&house);
+        if round == 0 {
+            postgres.run();
+        } else {
+            postgres.resume();
+        }
+        let (status, answer) = until_it_answers(&house, Operation::Acquire, &wanting("b", "f", json!({})));
+        assert_eq!((status, answer["error"].as_str()), (409, Some("busy")), "{answer}");
+    }
+    let beat = json!({ "session_id": "a", "file_path": "f", "fencing_token": lock["fencing_token"] });
+    assert_eq!(until_it_answers(&house, Operation::Renew, &beat).0, 200);
+    assert_eq!(house.ask(Operation::Status, json!({})).1["rewrites"], 0);
+}
+
+#[test]
+fn a_failover_that_loses_the_last_second_is_said_and_its_holders_are_told_and_tokens_rise() {
+    let postgres = Postgres::start_with(&Options::quick());
+    let folder = tempfile::tempdir().expect("a folder");
+    let house = House::on(&postgres.url(), EngineKind::Postgres, DoorKind::Http, 3, folder);
+    house.granted("a", "before", json!({ "ttl_minutes": 5 }));
+    let kept = postgres.sql("select max(revision) from lockkeeper_records");
+    let lock = house.granted("a", "f", json!({ "ttl_minutes": 5 }));
+    for _ in 0..3 {
+        assert_eq!(house.held().len(), 2, "every service knows of them");
+    }
+    // What a replica has that lags behind.
+    postgres.sql(&format!(
+        "delete from lockkeeper_records where revision > {kept};
+         delete from lockkeeper_documents where document ->> 'key' = 'f'"
+    ));
+    let renew = json!({ "session_id": "a", "file_path": "f", "fencing_token": lock["fencing_token"] });
+    let (status, answer) = until_it_answers(&house, Operation::Renew, &renew);
+    assert_eq!((status, answer["error"].as_str()), (410, Some("lock_lost")), "{answer}");
+    let again = house.granted("c", "f", json!({}));
+    assert!(again["fencing_token"].as_u64() > lock["fencing_token"].as_u64(), "{again}");
+    for _ in 0..3 {
+        assert_eq!(house.held().len(), 2, "what was not lost is still held");
+        let (_, status) = house.ask(Operation::Status, json!({}));
+        assert!(status["rewrites"].as_u64() >= Some(1), "{status}");
+    }
+}
+
+#[test]
+fn people_see_in_the_view_what_is_held() {
+    let postgres = Postgres::start_with(&Options::quick());
+    let folder = tempfile::tempdir().expect("a folder");
+    let house = House::on(&postgres.url(), EngineKind::Postgres, DoorKind::Socket, 2, folder);
+    let seen = || {
+        postgres.sql(
+            "select string_agg(concat_ws(' ', key, start_line, end_line, mode, owner, session_id, intention), '; ' order by key)
+             from lockkeeper_locks",
+        )
+    };
+    let more =
+        json!({ "start_line": 3, "end_line": 9, "intention": "it's \"quoted\"", "mode": "shared", "agent_id": "ann" });
+    let lock = house.granted("s1", "src/a.rs", more);
+    house.granted("s2", "db:schema:users", json!({}));
+    assert_eq!(seen(), "db:schema:users exclusive s2 s2 work; src/a.rs 3 9 shared ann s1 it's \"quoted\"");
+    let token = postgres.sql("select fencing_token from lockkeeper_locks where key = 'src/a.rs'");
+    assert_eq!(Some(token), lock["fencing_token"].as_u64().map(|token| token.to_string()));
+    let left = || -> f64 {
+        let sql =
+            "select extract(epoch from expires_at - clock_timestamp()) from lockkeeper_locks where key = 'src/a.rs'";
+        postgres.sql(sql).parse().expect("a number")
+    };
+    assert!((20.0..=31.0).contains(&left()), "{}", left());
+    let renew = json!({ "session_id": "s1", "file_path": "src/a.rs", "ttl_minutes": 10 });
+    assert_eq!(house.ask(Operation::Renew, renew).0, 200);
+    assert!((590.0..=601.0).contains(&left()), "{}", left());
+    let release = json!({ "session_id": "s1", "file_path": "src/a.rs" });
+    assert_eq!(house.ask(Operation::Release, release).0, 200);
+    assert_eq!(seen(), "db:schema:users exclusive s2 s2 work");
 }

@@ -3,6 +3,7 @@
 mod doors;
 mod laws;
 mod loss;
+mod postgres_server;
 #[path = "../../../engine/tests/redis/server.rs"]
 mod redis_server;
 
@@ -38,4 +39,7 @@ suite! {
     three_on_redis_api: EngineKind::Redis, DoorKind::Api, 3;
     three_on_redis_socket: EngineKind::Redis, DoorKind::Socket, 3;
     three_on_redis_http: EngineKind::RedisAlways, DoorKind::Http, 3;
+    postgres_api: EngineKind::Postgres, DoorKind::Api, 1;
+    postgres_http: EngineKind::PostgresAlways, DoorKind::Http, 1;
+    three_on_postgres_socket: EngineKind::Postgres, DoorKind::Socket, 3;
 }

@@ -1,19 +1,25 @@
-//! TLS to a Redis: whom to trust, and how to show who we are.
+//! TLS to a server: whom to trust, and how to show who we are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::address::TlsFiles;
 use crate::EngineError;
 
+/// Whom to trust, and how to show who we are; without files, whom this system trusts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+}
+
 /// Reads what the URL names; without a file, what this system trusts.
-pub(super) fn connector(files: &TlsFiles) -> Result<TlsConnector, EngineError> {
+pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, EngineError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| EngineError::Invalid(format!("TLS can't be used: {error}")))?
@@ -25,7 +31,7 @@ pub(super) fn connector(files: &TlsFiles) -> Result<TlsConnector, EngineError> {
         }
         (_, _) => builder.with_no_client_auth(),
     };
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(config)
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, EngineError> {

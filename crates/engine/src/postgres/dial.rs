@@ -1,0 +1,191 @@
+//! Opens connections to a PostgreSQL, and refuses one that can't keep locks.
+
+use std::fmt;
+use std::time::Duration;
+
+use std::future::poll_fn;
+use tokio::task::JoinHandle;
+use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::address::Address;
+use super::{schema, trouble};
+use crate::{EngineError, tls};
+
+/// Older ones are not tried.
+const VERSION_MIN: i32 = 150_000;
+
+/// Takes what the server says without being asked. Must not wait.
+pub(super) type Told = Box<dyn FnMut(AsyncMessage) + Send>;
+
+/// Everything that is needed to connect.
+pub(super) struct Dial {
+    pub(super) address: Address,
+    tls: Option<MakeRustlsConnect>,
+}
+
+/// What matters of a server later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// What it acknowledged survives kill -9 and power loss.
+    pub(super) is_durable: bool,
+}
+
+/// An open connection. Lost is lost: it is never mended.
+pub(super) struct Line {
+    pub(super) client: Client,
+    pub(super) look: Statement,
+    pub(super) append: Statement,
+    pub(super) facts: Facts,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("closed", &self.client.is_closed()).finish_non_exhaustive()
+    }
+}
+
+impl Dial {
+    pub(super) fn new(address: Address) -> Result<Dial, EngineError> {
+        let tls = address.tls.as_ref().map(tls::config).transpose()?.map(MakeRustlsConnect::new);
+        Ok(Dial { address, tls })
+    }
+
+    pub(super) fn time_limit(&self) -> Duration {
+        self.address.time_limit
+    }
+
+    /// A connection for statements, to a server that was examined and has the tables.
+    pub(super) async fn line(&self) -> Result<Line, EngineError> {
+        let place = &self.address;
+        let examined = async {
+            let (client, driver) = self.connect(Box::new(|_| {})).await?;
+            let facts = self.examine(&client).await?;
+            let version = schema::version(&client, place).await?;
+            Ok((client, driver, facts, version))
+        };
+        let (client, driver, facts, version) = self.in_time(examined).await?;
+        schema::update(&client, place, version).await?;
+        let look = "select * from lockkeeper_look($1, $2, $3, $4, $5, $6, $7)";
+        let append = "select * from lockkeeper_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
+                      $15, $16, $17)";
+        let prepared = async {
+            let both = tokio::try_join!(client.prepare(look), client.prepare(append));
+            both.map_err(|error| trouble::of(&error, place).into_error())
+        };
+        let (look, append) = self.in_time(prepared).await?;
+        Ok(Line { client, look, append, facts, driver })
+    }
+
+    /// A connection on which the server says things without being asked.
+    pub(super) async fn listen(&self, told: Told) -> Result<(Client, JoinHandle<()>), EngineError> {
+        self.in_time(self.connect(told)).await
+    }
+
+    async fn connect(&self, told: Told) -> Result<(Client, JoinHandle<()>), EngineError> {
+        match &self.tls {
+            Some(tls) => self.connect_by(tls.clone(), told).await,
+            None => self.connect_by(NoTls, told).await,
+        }
+    }
+
+    async fn connect_by<T>(&self, tls: T, told: Told) -> Result<(Client, JoinHandle<()>), EngineError>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let place = &self.address;
+        let (client, connection) = self
+            .address
+            .config
+            .connect(tls)
+            .await
+            .map_err(|error| self.explained(trouble::unreachable(place, &error)))?;
+        let driver = tokio::spawn(drive(connection, told));
+        // The server gives up when we have: nothing is done for somebody who does not wait any more.
+        let millis = self.time_limit().as_millis();
+        let settings = format!(
+            "set statement_timeout = {millis}; set idle_in_transaction_session_timeout = {millis}; \
+             set client_min_messages = warning"
+        );
+        let set = client.batch_execute(&settings).await;
+        set.map_err(|error| trouble::of(&error, place).into_error())?;
+        Ok((client, driver))
+    }
+
+    /// Says what to do about a server that speaks in the clear only.
+    fn explained(&self, error: EngineError) -> EngineError {
+        match error {
+            EngineError::Unreachable(why) if why.contains("server does not support TLS") => EngineError::Invalid(
+                format!("{} does not speak TLS; if nobody can listen in between, add ?sslmode=disable", self.address),
+            ),
+            other => other,
+        }
+    }
+
+    async fn examine(&self, client: &Client) -> Result<Facts, EngineError> {
+        let place = &self.address;
+        let asked = "select current_setting('server_version_num')::int, pg_is_in_recovery(), \
+                     current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'on' \
+                     and current_setting('full_page_writes') = 'on', current_setting('synchronous_commit') = 'off', \
+                     current_setting('server_version'), current_schema() is null";
+        let row = client.query_one(asked, &[]).await.map_err(|error| trouble::of(&error, place).into_error())?;
+        let version: i32 = row.get(0);
+        let refused = |why: &str| Err(EngineError::Invalid(format!("{place} {why}")));
+        if version < VERSION_MIN {
+            let version: String = row.get(5);
+            return refused(&format!("is PostgreSQL {version}: Lockkeeper needs 15 or later"));
+        }
+        if row.get(1) {
+            return refused("is a replica: name the primary, or all hosts with ?target_session_attrs=read-write");
+        }
+        if row.get(2) {
+            return refused("takes nothing but reads: set default_transaction_read_only = off for this user");
+        }
+        if row.get(6) {
+            return refused("has no schema to put tables into: look at search_path");
+        }
+        if row.get(4) {
+            let set = client.batch_execute("set synchronous_commit = on").await;
+            set.map_err(|error| trouble::of(&error, place).into_error())?;
+        }
+        Ok(Facts { is_durable: row.get(3) })
+    }
+
+    async fn in_time<T>(&self, opening: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+        match tokio::time::timeout(self.time_limit(), opening).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                let (address, millis) = (&self.address, self.time_limit().as_millis());
+                Err(EngineError::Unreachable(format!("{address} has not answered within {millis} ms")))
+            }
+        }
+    }
+}
+
+/// Moves bytes until the connection ends.
+async fn drive<S, T>(mut connection: Connection<S, T>, mut told: Told)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        told(message);
+    }
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial").field("address", &self.address).finish_non_exhaustive()
+    }
+}

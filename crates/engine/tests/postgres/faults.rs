@@ -1,0 +1,196 @@
+//! PostgreSQL stands still, ends, comes back, comes back with an old past, and cuts connections.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_engine::conformance::Scribe;
+use lockkeeper_engine::{Append, Base, Confirm, Position};
+use lockkeeper_postgres_fixture::{Options, Postgres, Stop};
+use tokio::sync::watch;
+
+use crate::{catch_up, hasty, insist, open, records};
+
+/// Waits until a ledger says that it is so long.
+async fn heard(moved: &mut watch::Receiver<u64>, revision: u64) -> Duration {
+    let began = Instant::now();
+    let heard = moved.wait_for(|moved| *moved == revision);
+    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("within a moment").expect("the engine lives");
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_that_stands_still_is_told_in_time_and_nothing_is_lost() {
+    let server = Postgres::start();
+    let engine = open(&hasty(&server.url())).await;
+    let mut scribe = Scribe::at_origin(&engine, "a").await;
+    scribe.append_numbers(1, 5).await;
+    server.pause();
+    let began = Instant::now();
+    assert!(matches!(scribe.try_append(b"doubtful").await, Append::Unknown(_)), "it may be recorded yet");
+    assert!(matches!(scribe.try_append(b"unsent").await, Append::Down(_) | Append::Unknown(_)));
+    assert!(scribe.ledger.read(scribe.at).await.is_err());
+    assert!(matches!(scribe.ledger.confirm(scribe.at).await, Confirm::Down(_)));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    server.resume();
+    let seen = scribe.written.len();
+    // What waited in the socket may be taken after all, until the server learns that nobody waits for it.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let delta = loop {
+        match scribe.ledger.read(scribe.at).await {
+            Ok(delta) => break delta,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    assert!(delta.records.iter().all(|record| [b"doubtful".as_slice(), b"unsent"].contains(&&*record.payload)));
+    assert!(delta.records.len() <= 1);
+    scribe.at = delta.records.last().map_or(scribe.at, |record| record.position);
+    insist(&mut scribe, b"after").await;
+    assert_eq!(records(&scribe).await[..seen], scribe.written[..seen]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_that_was_killed_comes_back_with_all_that_it_acknowledged() {
+    let mut server = Postgres::start();
+    let engine = open(&server.url()).await;
+    let mut scribe = Scribe::at_origin(&engine, "a").await;
+    for round in 0..3 {
+        scribe.append_numbers(1, 20).await;
+        let at = scribe.written[round * 21 + 10].position;
+        scribe.ledger.compact(at, vec![round as u8; 100_000]).await.expect("compacts");
+        if round == 1 {
+            server.stop(Stop::Immediate);
+        } else {
+            server.kill();
+        }
+        match scribe.try_append(b"away").await {
+            Append::Down(_) | Append::Unknown(_) => {}
+            other => panic!("{other:?}"),
+        }
+        server.run();
+        insist(&mut scribe, b"again").await;
+        let delta = scribe.read(at).await;
+        assert_eq!((delta.base, delta.records.as_slice()), (Base::Asked, &scribe.written[round * 21 + 11..]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_that_loses_the_last_second_is_noticed_even_when_the_ledger_is_as_long_as_before() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    scribe.append_numbers(1, 10).await;
+    let kept = scribe.at;
+    scribe.append_numbers(11, 20).await;
+    // The state that a replica has which lags behind.
+    server.sql("delete from lockkeeper_records where revision > 10");
+    let mut other = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    catch_up(&mut other).await;
+    assert_eq!(other.at, kept);
+    other.append_numbers(111, 120).await;
+    assert_eq!((other.at.epoch, other.at.revision), (scribe.at.epoch, scribe.at.revision));
+    let mut moved = scribe.ledger.moved();
+    heard(&mut moved, 0).await;
+    match scribe.try_append(b"stale").await {
+        Append::Moved(delta) => assert!(matches!(delta.base, Base::Rewritten { .. })),
+        other => panic!("{other:?}"),
+    }
+    let delta = scribe.read(scribe.at).await;
+    let start = Position { epoch: kept.epoch, ..Position::ORIGIN };
+    assert_eq!(delta.base, Base::Rewritten { snapshot: None, position: start });
+    let payloads: Vec<_> = delta.records.iter().map(|record| record.payload.clone()).collect();
+    let expected = (1..=10).chain(111..=120).map(|number: u64| number.to_le_bytes().to_vec());
+    assert_eq!(payloads, expected.collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_is_gone_is_noticed_though_nobody_asks() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    scribe.append_numbers(1, 50).await;
+    let mut moved = scribe.ledger.moved();
+    server.sql("truncate lockkeeper_ledgers, lockkeeper_records, lockkeeper_snapshots, lockkeeper_documents");
+    heard(&mut moved, 0).await;
+    let Confirm::Moved(delta) = scribe.ledger.confirm(scribe.at).await else { panic!("confirmed what is gone") };
+    assert_eq!(delta.base, Base::Rewritten { snapshot: None, position: Position::ORIGIN });
+    let before = scribe.written.last().expect("something was written").stamp.time;
+    let old = scribe.at;
+    scribe.at = Position::ORIGIN;
+    let first = scribe.append(b"anew").await;
+    assert!(first.stamp.time >= before, "time does not fall with the ledger");
+    assert_ne!(first.position.epoch, old.epoch);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_connections_cost_no_batch_and_double_none() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let cuts = async {
+        for _ in 0..20 {
+            server.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'lockkeeper'");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let writes = async {
+        for number in 0..300_u64 {
+            insist(&mut scribe, &number.to_le_bytes()).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::join!(cuts, writes);
+    let kept = records(&scribe).await;
+    assert_eq!(kept, scribe.written);
+    let numbers: Vec<_> = kept.iter().map(|record| record.payload.clone()).collect();
+    assert_eq!(numbers, (0..300_u64).map(|number| number.to_le_bytes().to_vec()).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lost_the_connection_hears_again_and_learns_what_was_missed() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut writer = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let mut listener = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let mut moved = listener.ledger.moved();
+    for round in 1..=5 {
+        server.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen%'");
+        writer.append(b"news").await;
+        heard(&mut moved, round).await;
+        catch_up(&mut listener).await;
+        assert_eq!(listener.at, writer.at);
+    }
+    // Told by PostgreSQL itself again: far quicker than anybody looks.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let mut quickest = Duration::MAX;
+    for round in 6..=10 {
+        writer.append(b"news").await;
+        quickest = quickest.min(heard(&mut moved, round).await);
+        catch_up(&mut listener).await;
+    }
+    assert!(quickest < Duration::from_millis(200), "{quickest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_at_once_take_turns_and_nothing_is_lost_or_doubled() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut writers = Vec::new();
+    for writer in 0..6_u8 {
+        let url = server.url();
+        writers.push(tokio::spawn(async move {
+            let mut scribe = Scribe::at_origin(&open(&url).await, "a").await;
+            let mut done = 0_u8;
+            while done < 50 {
+                match scribe.try_append(&[writer, done]).await {
+                    Append::Appended(_) => done += 1,
+                    Append::Moved(delta) => {
+                        scribe.at = delta.records.last().expect("something was missed").position;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }));
+    }
+    for writer in writers {
+        writer.await.expect("ends");
+    }
+    let scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let mut payloads: Vec<_> = records(&scribe).await.into_iter().map(|record| record.payload).collect();
+    payloads.sort();
+    let expected = (0..6_u8).flat_map(|writer| (0..50_u8).map(move |number| vec![writer, number]));
+    assert_eq!(payloads, expected.collect::<Vec<_>>());
+}

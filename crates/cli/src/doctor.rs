@@ -193,7 +193,7 @@ fn place(choice: &EngineChoice) -> String {
     lockkeeper_engine::place_of(&choice.url).unwrap_or_else(|error| error.to_string())
 }
 
-/// The engine that the next service would use. A Redis is asked whether it can be used.
+/// The engine that the next service would use. One on a server is asked whether it can be used.
 fn engine(config: &Config) -> Finding {
     let choice = config.engine();
     let place = match lockkeeper_engine::place_of(&choice.url) {
@@ -201,7 +201,7 @@ fn engine(config: &Config) -> Finding {
         Err(error) => return ill("engine", choice.explain(&error), "mend what names it"),
     };
     let found = format!("{place} from {}", choice.from);
-    if !place.starts_with("redis") {
+    if place.starts_with("file:") || place.starts_with("memory:") {
         return well("engine", found);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -39,13 +39,14 @@ Examples:
   lockkeeper serve --listen none                 the private socket only
   lockkeeper serve --engine memory:              nothing is kept
   lockkeeper serve --engine redis://db:6379      shares locks with every service on this Redis
+  lockkeeper serve --engine postgres://db/locks  the same on a PostgreSQL; write a password into LOCKKEEPER_ENGINE
   lockkeeper serve --durability interval         does not wait for the disk";
 
 /// Takes over from a service that a command started in the background.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// Where ledgers are kept: file:DIR, redis://HOST:PORT or memory: [env: LOCKKEEPER_ENGINE=, LOCK_REDIS_URL=, REDIS_URL=]
+    /// Where ledgers are kept: file:DIR, redis://HOST:PORT, postgres://HOST/DATABASE or memory: [env: LOCKKEEPER_ENGINE=, LOCK_REDIS_URL=, REDIS_URL=]
     /// [default: file: in LOCKKEEPER_HOME]
     #[arg(long, value_name = "URL")]
     engine: Option<String>,
@@ -118,8 +119,11 @@ impl Serve {
         let about = About {
             background: self.background,
             engine_from: choice.from.to_owned(),
-            // How safe a grant in Redis is, Redis decides.
-            durability: if engine.scheme() == "redis" { "redis".to_owned() } else { durability.to_string() },
+            // How safe a grant on a server is, the server decides.
+            durability: match engine.scheme() {
+                "file" | "memory" => durability.to_string(),
+                server => server.to_owned(),
+            },
             socket: Some(socket.display().to_string()),
             listen: address.map(|address| format!("http://{address}")),
         };

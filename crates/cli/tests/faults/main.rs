@@ -16,6 +16,7 @@ mod model;
 mod redis;
 #[path = "../../../engine/tests/redis/server.rs"]
 mod redis_server;
+mod servers;
 mod service;
 mod shim;
 mod wall;

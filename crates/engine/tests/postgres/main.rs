@@ -1,11 +1,14 @@
 //! The PostgreSQL engine on a PostgreSQL of its own: the laws, and what happens when PostgreSQL does not behave.
 
+#[path = "../certificates/mod.rs"]
+mod certificates;
 mod conformance;
 mod damage;
 mod faults;
 mod refusals;
 mod schema;
 mod time;
+mod tls;
 
 use std::sync::Arc;
 

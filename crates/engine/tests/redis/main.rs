@@ -1,5 +1,7 @@
 //! The Redis engine on a Redis of its own: the laws, and what happens when Redis does not behave.
 
+#[path = "../certificates/mod.rs"]
+mod certificates;
 mod cluster;
 mod conformance;
 mod damage;

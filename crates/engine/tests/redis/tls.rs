@@ -1,39 +1,13 @@
 //! TLS: whom to trust, and whom not.
 
 use std::path::Path;
-use std::process::Command;
 
 use lockkeeper_engine::EngineError;
 use lockkeeper_engine::conformance::Scribe;
 
+use crate::certificates::certificates;
 use crate::server::RedisServer;
 use crate::{open, records, refusal};
-
-fn openssl(dir: &Path, arguments: &str) {
-    let made = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output();
-    let made = made.expect("openssl is missing; install the package openssl");
-    assert!(made.status.success(), "{arguments}: {}", String::from_utf8_lossy(&made.stderr));
-}
-
-/// An authority, and certificates of it for a server and a client; and another authority.
-fn certificates() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    for name in ["ca", "other"] {
-        openssl(dir.path(), &format!("req -x509 {key} -keyout {name}.key -out {name}.pem -days 2 -subj /CN={name}"));
-    }
-    std::fs::write(dir.path().join("san"), "subjectAltName=DNS:localhost,IP:127.0.0.1").expect("a file");
-    for name in ["server", "client"] {
-        openssl(dir.path(), &format!("req {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
-        openssl(
-            dir.path(),
-            &format!(
-                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile san"
-            ),
-        );
-    }
-    dir
-}
 
 fn server(dir: &Path, clients: &str) -> RedisServer {
     let file = |name: &str| dir.join(name).display().to_string();

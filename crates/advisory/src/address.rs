@@ -186,7 +186,6 @@ mod tests {
         for broken in [
             "postgres://me:hunter2@db:port/app",
             "postgres://me:hunter2@db/app?sslmode=hunter2",
-            "postgres://me:hun/ter2@db/app",
             "hunter2",
             "postgres://me:hunter2@db/app?nonsense=hunter2",
             "postgres://me:hunter2@db/app?sslcert=/nowhere",

@@ -166,7 +166,8 @@ impl Drop for Checkout {
 
 async fn connect(pools: &Inner, deadline: Instant) -> Result<Session, AdvisoryLockError> {
     let opened = pools.opened(deadline).await?;
-    match timeout(left(deadline), Session::open(&pools.address, opened)).await {
+    // Whoever waited long for a place still gets a fair chance to use it.
+    match timeout(left(deadline) + GRACE, Session::open(&pools.address, opened)).await {
         Ok(opened) => opened,
         Err(_) => Err(AdvisoryLockError::Unavailable("it does not answer".to_owned())),
     }

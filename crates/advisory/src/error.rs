@@ -16,9 +16,6 @@ pub enum AdvisoryLockError {
     /// This task holds it already, and keeps it. Nothing was asked of the database.
     #[error("{key} is held already by this very task: to wait for it would be to wait for ever")]
     Reentered { key: LockKey },
-    /// To wait for it would close a circle of waiters; PostgreSQL chose this one to give up. Nothing more is held than before.
-    #[error("to wait for {key} would be a deadlock with another session")]
-    Deadlock { key: LockKey },
     /// It was held, and was gone before it was given back: somebody else may have had it since.
     #[error("the lock {key} was lost: {why}")]
     Lost { key: LockKey, why: String },
@@ -59,7 +56,6 @@ impl AdvisoryLockError {
     pub(crate) fn of_lock(error: &tokio_postgres::Error, key: LockKey, waited: Duration) -> AdvisoryLockError {
         match error.code() {
             Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => AdvisoryLockError::Timeout { key, waited },
-            Some(code) if *code == SqlState::T_R_DEADLOCK_DETECTED => AdvisoryLockError::Deadlock { key },
             _ => AdvisoryLockError::of(error),
         }
     }

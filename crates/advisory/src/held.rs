@@ -23,13 +23,21 @@ pub(crate) struct Hold {
     pub(crate) key: LockKey,
     /// It may still be held.
     live: AtomicBool,
+    /// It came with a place for its holder's connection.
+    paired: AtomicBool,
     /// The place of the application's connection that the holder may need.
     reserved: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Hold {
     pub(crate) fn new(database: Arc<str>, key: LockKey) -> Arc<Hold> {
-        Arc::new(Hold { database, key, live: AtomicBool::new(true), reserved: Mutex::default() })
+        Arc::new(Hold {
+            database,
+            key,
+            live: AtomicBool::new(true),
+            paired: AtomicBool::new(false),
+            reserved: Mutex::default(),
+        })
     }
 
     fn is_live(&self) -> bool {
@@ -43,7 +51,13 @@ impl Hold {
         *reserved = None;
     }
 
+    /// Whether its holder has a place for a connection, in use or not.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.paired.load(Ordering::Acquire)
+    }
+
     pub(crate) fn reserve(&self, place: OwnedSemaphorePermit) {
+        self.paired.store(true, Ordering::Release);
         let mut reserved = locked(&self.reserved);
         if self.is_live() {
             *reserved = Some(place);

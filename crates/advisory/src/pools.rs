@@ -218,7 +218,7 @@ impl Inner {
 
     /// Whether an outer lock of this database already has the place for its holder.
     fn has_reserved(&self) -> bool {
-        held::current().iter().any(|hold| hold.database == *self.address.identity())
+        held::current().iter().any(|hold| hold.is_paired() && hold.database == *self.address.identity())
     }
 
     /// The place that the holder of a lock has for itself; else one outside of locks.

@@ -15,6 +15,15 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Beyond its timeout nobody waits longer than this: a busy machine may be late, a lost wake-up never comes.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
+/// Whichever way a body ends, it is no longer inside.
+struct Leaves<'a>(&'a AtomicBool);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 #[derive(Default)]
 struct Tally {
     done: AtomicU64,
@@ -40,10 +49,10 @@ async fn two_hundred_tasks_on_twenty_five_connections() {
                     let work = async || {
                         let here = &inside[usize::try_from(agent).expect("small")];
                         assert!(!here.swap(true, Ordering::SeqCst), "two are inside of {agent}");
+                        let _leaves = Leaves(here);
                         if turn % 3 == 0 {
                             pools.connection().await?.query_one("SELECT 1", &[]).await?;
                         }
-                        here.store(false, Ordering::SeqCst);
                         anyhow::Ok(())
                     };
                     let began = Instant::now();
@@ -81,6 +90,7 @@ async fn two_hundred_tasks_on_twenty_five_connections() {
     }
     let count = |of: &AtomicU64| of.load(Ordering::SeqCst);
     let (done, skipped, timed_out) = (count(&tally.done), count(&tally.skipped), count(&tally.timed_out));
+    eprintln!("{done} done, {skipped} skipped, {timed_out} timed out");
     assert!(done > 200 && timed_out < done / 10, "{done} done, {skipped} skipped, {timed_out} timed out");
     eventually("all places are free", || pools.free_places() == 25).await;
     eventually("nothing is held", || held(&server, namespace) == 0).await;

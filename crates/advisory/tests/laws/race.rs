@@ -46,11 +46,15 @@ async fn postgresql_bug_17686_phantom_lock() {
     let pairs: Vec<_> = (0..8)
         .map(|id| {
             let locks = locks.clone();
+            let waiters = crate::ground::locks(&server, 1);
             tokio::spawn(async move {
                 let (mut granted, mut refused) = (0_u32, 0_u32);
                 for round in 0..rounds {
                     let holder = locks.lock(namespace, id, None).await.expect("free again: no phantom holds it");
-                    let other = locks.clone();
+                    // After each timeout the connection is another one, and to make it takes longer than the whole race.
+                    let warm = waiters.lock(namespace, 1000 + id, None).scope(async || anyhow::Ok(())).await;
+                    warm.expect("connected");
+                    let other = waiters.clone();
                     let waiter =
                         tokio::spawn(async move { other.lock(namespace, id, Duration::from_millis(10)).await });
                     tokio::time::sleep(jittered(round)).await;

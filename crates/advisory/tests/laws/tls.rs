@@ -13,6 +13,7 @@ fn certificate(dir: &std::path::Path, name: &str, subject: &str) -> (String, Str
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=test", "-addext", &format!("subjectAltName={subject}")]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
     openssl.arg("-keyout").arg(&key).arg("-out").arg(&cert);
     let made = openssl.output().expect("openssl is missing; install the package openssl");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::error::AdvisoryLockError;
 use crate::held::{Hold, Owner};
-use crate::limits::CLEAN_TIME_MAX;
+use crate::limits::{CLEAN_TIME_MAX, GRACE};
 use crate::pools::{Inner, return_reserved};
 use crate::session::{Wire, left};
 
@@ -69,7 +69,7 @@ impl Connection {
 
 async fn connect(pools: &Inner, deadline: Instant) -> Result<Wire, AdvisoryLockError> {
     let opened = pools.opened(deadline).await?;
-    match tokio::time::timeout(left(deadline), pools.address.connect(None)).await {
+    match tokio::time::timeout(left(deadline) + GRACE, pools.address.connect(None)).await {
         Ok(Ok(connected)) => Ok(Wire::drive(connected, Some(opened))),
         Ok(Err(error)) => Err(AdvisoryLockError::of(&error)),
         Err(_) => Err(AdvisoryLockError::Unavailable("it does not answer".to_owned())),

@@ -118,7 +118,7 @@ async fn answered(client: &Client) -> Option<Seen> {
 /// host is gone must not hold one for ever.
 async fn set_up(client: &Client, version: u32) -> Result<(), AdvisoryLockError> {
     let mut settings = format!(
-        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET default_transaction_read_only = off; \
+        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
          SET lock_timeout = '{}ms'; \
          SET tcp_keepalives_idle = {SERVER_KEEPALIVE_IDLE_S}; SET tcp_keepalives_interval = {SERVER_KEEPALIVE_INTERVAL_S}; \
          SET tcp_keepalives_count = {SERVER_KEEPALIVE_COUNT}",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper_advisory::AdvisoryLockError;
+use lockkeeper_advisory::{AdvisoryLockError, Connection};
 
 use crate::ground::{deep, eventually, held, namespace, pools, server};
 
@@ -61,9 +61,12 @@ async fn two_hundred_tasks_on_twenty_five_connections() {
                             let skip = async |acquired| if acquired { work().await } else { count(&tally.skipped) };
                             pools.locks().lock_or_skip(namespace, agent).scope(skip).await
                         }
-                        // With a connection of the application in hand.
+                        // With a connection of the application in hand, which serves the work, too.
                         1 => match pools.connection().await {
-                            Ok(_connection) => pools.locks().lock(namespace, agent, TIMEOUT).scope(work).await,
+                            Ok(connection) => {
+                                let alone = async || inside_with(&inside, agent, &connection).await;
+                                pools.locks().lock(namespace, agent, TIMEOUT).scope(alone).await
+                            }
                             Err(error) => Err(error.into()),
                         },
                         _ => pools.locks().lock(namespace, agent, TIMEOUT).scope(work).await,
@@ -96,6 +99,14 @@ async fn two_hundred_tasks_on_twenty_five_connections() {
     eventually("nothing is held", || held(&server, namespace) == 0).await;
     eventually("the overflow is closed", || pools.open_connections() <= 15).await;
     assert_eq!(pools.open_connections(), pools.idle_connections(), "nothing has leaked");
+}
+
+async fn inside_with(inside: &[AtomicBool], agent: i32, connection: &Connection) -> anyhow::Result<()> {
+    let here = &inside[usize::try_from(agent).expect("small")];
+    assert!(!here.swap(true, Ordering::SeqCst), "two are inside of {agent}");
+    let _leaves = Leaves(here);
+    connection.query_one("SELECT 1", &[]).await?;
+    Ok(())
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "the other way out of a body has a result, too")]

@@ -93,7 +93,6 @@ async fn two_hundred_tasks_on_twenty_five_connections() {
     }
     let count = |of: &AtomicU64| of.load(Ordering::SeqCst);
     let (done, skipped, timed_out) = (count(&tally.done), count(&tally.skipped), count(&tally.timed_out));
-    eprintln!("{done} done, {skipped} skipped, {timed_out} timed out");
     assert!(done > 200 && timed_out < done / 10, "{done} done, {skipped} skipped, {timed_out} timed out");
     eventually("all places are free", || pools.free_places() == 25).await;
     eventually("nothing is held", || held(&server, namespace) == 0).await;

@@ -70,7 +70,7 @@ impl Watch {
                 Err(error) => return Err(failed(&error)),
             }
             // The runtime goes on meanwhile, and notices when the connection ends.
-            runtime.block_on(tokio::time::sleep(interval));
+            runtime.block_on(async { tokio::time::sleep(interval).await });
         }
     }
 }

@@ -51,7 +51,8 @@ impl Checkout {
             let was_kept = kept.is_some();
             let session = match kept {
                 Some(session) => session,
-                None => connect(pools, deadline).await?,
+                // Boxed, like all that is rare here, so that a scope is small.
+                None => Box::pin(connect(pools, deadline)).await?,
             };
             let mut checkout = Checkout { session: Some(session), place: Some(place), pools: pools.clone() };
             match checkout.ask(key, ask, began, patience).await {
@@ -60,13 +61,13 @@ impl Checkout {
                     checkout.give_back();
                     return Ok(None);
                 }
-                Asked::Stale if was_kept => place = checkout.close().await,
+                Asked::Stale if was_kept => place = Box::pin(checkout.close()).await,
                 Asked::Stale => {
                     let why = "the connection was closed as soon as it was made".to_owned();
                     return Err(AdvisoryLockError::Unavailable(why));
                 }
                 Asked::Failed(error) => {
-                    checkout.unlock_whatever(key).await;
+                    Box::pin(checkout.unlock_whatever(key)).await;
                     return Err(error);
                 }
             }

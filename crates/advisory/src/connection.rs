@@ -60,7 +60,7 @@ impl Connection {
     ) -> Result<Connection, AdvisoryLockError> {
         let wire = match pools.idle_wire() {
             Some(wire) => wire,
-            None => connect(&pools, deadline).await?,
+            None => Box::pin(connect(&pools, deadline)).await?,
         };
         let owner = pools.note_owner();
         Ok(Connection { wire: Some(wire), places: Some(places), owner, pools })

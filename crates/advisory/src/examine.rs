@@ -3,6 +3,8 @@
 //! A session is marked when it is opened, by an option of its start. A server that is connected to directly has the mark. If
 //! it is missing, a pooler stands in between, and a second connection finds out whether both are given the same session.
 
+use std::fmt::Write as _;
+
 use tokio::time::timeout;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -125,7 +127,7 @@ async fn set_up(client: &Client, version: u32) -> Result<(), AdvisoryLockError> 
         TIMEOUT_DEFAULT.as_millis()
     );
     if version >= 120_000 {
-        settings.push_str(&format!("; SET tcp_user_timeout = {SERVER_USER_TIMEOUT_MS}"));
+        let _ = write!(settings, "; SET tcp_user_timeout = {SERVER_USER_TIMEOUT_MS}");
     }
     if version >= 140_000 {
         settings.push_str("; SET idle_session_timeout = 0");

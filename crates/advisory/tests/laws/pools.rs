@@ -87,12 +87,12 @@ async fn all_at_once(first_connection: bool) {
                 if first_connection {
                     let connection = pools.connection().await?;
                     tokio::time::sleep(Duration::from_millis(30)).await;
-                    let work = async || Ok(drop(connection.query_one("SELECT 1", &[]).await?));
+                    let work = async || Ok(connection.batch_execute("SELECT 1").await?);
                     pools.locks().lock(namespace, id, None).scope(work).await
                 } else {
                     let work = async || {
                         tokio::time::sleep(Duration::from_millis(30)).await;
-                        Ok(drop(pools.connection().await?.query_one("SELECT 1", &[]).await?))
+                        Ok(pools.connection().await?.batch_execute("SELECT 1").await?)
                     };
                     pools.locks().lock(namespace, id, None).scope(work).await
                 }

@@ -1,5 +1,6 @@
 //! P15: to ask again for what one holds never deadlocks.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use lockkeeper_advisory::{AdvisoryLockError, LockNamespace, Locks, Pools, within};
@@ -9,7 +10,12 @@ use crate::ground::{held, in_time, locks, namespace, server};
 /// Far less than any timeout: the answer must not have waited for one.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-async fn is_refused_at_once(locks: &Locks, namespace: LockNamespace) {
+/// Boxed, since every test has it inside of a scope.
+fn is_refused_at_once(locks: &Locks, namespace: LockNamespace) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    Box::pin(all_are_refused(locks, namespace))
+}
+
+async fn all_are_refused(locks: &Locks, namespace: LockNamespace) {
     let began = Instant::now();
     let scope = locks.lock(namespace, 1, None).scope(async || Ok::<(), AdvisoryLockError>(())).await;
     assert!(matches!(scope, Err(AdvisoryLockError::Reentered { .. })), "{scope:?}");

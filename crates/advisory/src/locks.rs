@@ -100,7 +100,8 @@ impl Lock {
     {
         let hold = self.locks.new_hold(self.key)?;
         match self.locks.take(hold, Ask::Wait, self.timeout).await? {
-            Some(holding) => holding.around(body()).await,
+            // Boxed, so that scopes inside of scopes do not grow with each.
+            Some(holding) => holding.around(Box::pin(body())).await,
             None => Err(AdvisoryLockError::Timeout { key: self.key, waited: self.timeout }.into()),
         }
     }
@@ -142,7 +143,7 @@ impl LockOrSkip {
             Err(error) => return Err(error.into()),
         };
         match holding {
-            Some(holding) => holding.around(body(true)).await,
+            Some(holding) => holding.around(Box::pin(body(true))).await,
             None => body(false).await,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Each command prints one JSON object. `bench/compare` starts the servers and puts the figures together.
 
+mod advisory;
 mod bare;
 mod disk;
 mod echo;
@@ -58,6 +59,18 @@ enum Contender {
     },
     /// From pg_advisory_unlock to the answer of pg_advisory_lock.
     PostgresHandover {
+        place: String,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// pg_advisory_lock and pg_advisory_unlock, as they are.
+    PostgresAdvisory {
+        place: String,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// The same by the library.
+    AdvisoryPairs {
         place: String,
         #[command(flatten)]
         load: Load,
@@ -129,6 +142,8 @@ fn main() -> anyhow::Result<()> {
         Contender::RedisHandover { place, load } => redis::hand_over(&place, load)?,
         Contender::PostgresPairs { place, load } => postgres::pairs(&place, load)?,
         Contender::PostgresHandover { place, load } => postgres::hand_over(&place, load)?,
+        Contender::PostgresAdvisory { place, load } => advisory::bare(&place, load)?,
+        Contender::AdvisoryPairs { place, load } => advisory::library(&place, load)?,
         Contender::EtcdPairs { place, load } => etcd::pairs(&place, load)?,
         Contender::BareServe => return bare::serve(),
         Contender::BarePairs { place, load } => bare::pairs(&place, load)?,

@@ -14,14 +14,14 @@ const ACQUIRE: &str = "INSERT INTO leases VALUES ($1, $2, now() + interval '30 s
     SET token = excluded.token, expires = excluded.expires WHERE leases.expires < now()";
 const RELEASE: &str = "DELETE FROM leases WHERE key = $1 AND token = $2";
 
-async fn connect(place: &str) -> anyhow::Result<Client> {
+pub(crate) async fn connect(place: &str) -> anyhow::Result<Client> {
     let (client, connection) = tokio_postgres::connect(place, NoTls).await?;
     tokio::spawn(connection);
     Ok(client)
 }
 
 /// One thread, as every load has: the rest of the machine is the server's.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 

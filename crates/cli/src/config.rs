@@ -1,9 +1,11 @@
 //! Settings: flags, then the environment, then lockkeeper.toml in the repository, then the user's own.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use etcetera::BaseStrategy;
+use lockkeeper_advisory::{LockNamespace, Namespaces};
 use lockkeeper_core::limits::{QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
 use lockkeeper_core::policy::{Policy, PolicyText};
 use lockkeeper_core::ports::PortRules;
@@ -46,6 +48,7 @@ pub(crate) struct ConfigFile {
     quota: QuotaTable,
     ports: PortsTable,
     redis: RedisTable,
+    advisory: AdvisoryTable,
     /// Who may do what, here or in a file of its own.
     policy: Option<PolicyText>,
     policy_file: Option<PathBuf>,
@@ -68,6 +71,15 @@ struct RedisTable {
     /// How often a Redis that can't be reached is tried for one question, and how long to wait in between.
     attempts: Option<u32>,
     backoff: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AdvisoryTable {
+    /// The database whose advisory locks are meant.
+    database_url: Option<String>,
+    /// Names of namespaces. A repository may say its own.
+    namespaces: BTreeMap<String, i32>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -102,6 +114,7 @@ impl ConfigFile {
             quota,
             ports,
             redis,
+            advisory,
             policy,
             policy_file,
         } = self;
@@ -116,6 +129,7 @@ impl ConfigFile {
             ("quota", quota.limit.is_some() || quota.window.is_some()),
             ("ports", *ports != PortsTable::default()),
             ("redis", *redis != RedisTable::default()),
+            ("advisory.database_url", advisory.database_url.is_some()),
             ("policy", policy.is_some()),
             ("policy_file", policy_file.is_some()),
         ];
@@ -239,6 +253,23 @@ impl Config {
                 url: format!("file:{}", self.home.join("ledgers").display()),
                 from: "the default",
             })
+    }
+
+    /// The database whose advisory locks are meant: `DATABASE_URL`, else the user's settings.
+    pub(crate) fn database_url(&self) -> Option<String> {
+        let set = std::env::var("DATABASE_URL").ok().filter(|value| !value.is_empty());
+        set.or_else(|| self.user.advisory.database_url.clone())
+    }
+
+    /// Names of advisory namespaces: the user's, and the repository's own.
+    pub(crate) fn namespaces(&self) -> Result<Namespaces> {
+        let mut names = Namespaces::default();
+        for (name, number) in self.user.advisory.namespaces.iter().chain(&self.repository.advisory.namespaces) {
+            names
+                .name(name, LockNamespace::new(*number))
+                .with_context(|| format!("advisory.namespaces in {CONFIG_FILE}"))?;
+        }
+        Ok(names)
     }
 
     /// The space whose files are shared with clients that know nothing of Lockkeeper.

@@ -1,5 +1,6 @@
 //! The command line: one verb, one file.
 
+mod advisory;
 mod again;
 mod audit;
 mod bench;
@@ -24,6 +25,7 @@ mod session;
 mod start;
 mod status;
 mod stop;
+mod supervise;
 mod watch;
 mod who;
 
@@ -86,6 +88,9 @@ enum Verb {
     /// Check, plan and lock packages of work.
     #[command(subcommand)]
     Packages(packages::Packages),
+    /// Take and watch advisory locks of a PostgreSQL database.
+    #[command(subcommand)]
+    Advisory(advisory::Advisory),
     /// Ask who may do what.
     #[command(subcommand)]
     Policy(policy::Policy),
@@ -126,6 +131,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Feature(verb) => verb.run(context),
         Verb::Ports(verb) => verb.run(context),
         Verb::Packages(verb) => verb.run(context),
+        Verb::Advisory(verb) => verb.run(context),
         Verb::Policy(verb) => verb.run(context),
         Verb::Audit(verb) => verb.run(context),
         Verb::Status(verb) => verb.run(context),

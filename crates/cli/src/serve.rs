@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
+use lockkeeper_advisory::{Address, Monitor};
 use lockkeeper_client::{Client, Endpoint};
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Durability, Engine, EngineError, Options};
@@ -15,7 +16,7 @@ use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::spans::Spans;
 use lockkeeper_server::serve::{self, Doors};
-use lockkeeper_server::service::{About, Service};
+use lockkeeper_server::service::{About, Advisory, Service};
 use lockkeeper_wire::answer::{Done, ServiceStatus};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
@@ -104,6 +105,7 @@ impl Serve {
         let credentials = config.credentials()?;
         let policy = config.policy()?;
         let shared_space = config.shared_space()?;
+        let advisory = watched_database(config)?;
         let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
         let http = self.bind_http(config).await?;
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
@@ -136,7 +138,7 @@ impl Serve {
             service = service.with_spans(spans);
             std::thread::Builder::new().name("spans".to_owned()).spawn(move || collector.run(&sent))?;
         }
-        let service = Arc::new(service);
+        let service = Arc::new(service.with_advisory(advisory));
         let doors = Doors { socket: Some(listener), http, credentials, hosts: config.allowed_hosts() };
         self.announce(&socket, address, &format!("{place} ({})", choice.from), config)?;
         obey_signals(&service);
@@ -203,6 +205,16 @@ impl Serve {
         say!("Ctrl-C stops it; nothing is released by that.");
         Ok(())
     }
+}
+
+/// The database whose advisory locks are shown, if one is configured.
+fn watched_database(config: &Config) -> Result<Advisory, Failure> {
+    let Some(url) = config.database_url() else { return Ok(Advisory::NotConfigured) };
+    let names = config.namespaces()?;
+    Ok(match Address::parse(&url) {
+        Ok(address) => Advisory::Watched(Arc::new(Monitor::new(address, names))),
+        Err(error) => Advisory::Unusable(error.to_string()),
+    })
 }
 
 /// What a command that waits for the start is told.

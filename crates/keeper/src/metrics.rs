@@ -1,5 +1,6 @@
 //! Counters and times for Prometheus.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockkeeper_core::space::Space;
@@ -32,6 +33,12 @@ struct OperationLabel {
     operation: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AdvisoryLabels {
+    namespace: String,
+    state: &'static str,
+}
+
 /// All that is measured, and the registry that writes it out.
 #[derive(Debug)]
 pub struct Metrics {
@@ -48,6 +55,9 @@ pub struct Metrics {
     sessions: Family<SpaceLabel, Gauge>,
     audit_dropped: Counter,
     spans_dropped: Counter,
+    advisory_locks: Family<AdvisoryLabels, Gauge>,
+    /// Without labels, and without a value until a database is looked at.
+    advisory_up: Family<Vec<(String, String)>, Gauge>,
 }
 
 /// From 100 µs to 10 s.
@@ -79,6 +89,8 @@ impl Metrics {
             sessions: Family::default(),
             audit_dropped: Counter::default(),
             spans_dropped: Counter::default(),
+            advisory_locks: Family::default(),
+            advisory_up: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("requests", "Requests by operation and outcome", metrics.requests.clone());
@@ -97,7 +109,21 @@ impl Metrics {
         registry.register("sessions", "Sessions that are known", metrics.sessions.clone());
         registry.register("audit_dropped", "Audit lines that could not be written", metrics.audit_dropped.clone());
         registry.register("spans_dropped", "Spans that could not be handed on", metrics.spans_dropped.clone());
+        registry.register("advisory_locks", "Advisory locks of the database", metrics.advisory_locks.clone());
+        registry.register("advisory_up", "Whether that database answers", metrics.advisory_up.clone());
         metrics
+    }
+
+    /// How many advisory locks are held and waited for, by namespace; none are known while the database is away.
+    pub fn advisory(&self, up: bool, counts: &BTreeMap<String, (u64, u64)>) {
+        self.advisory_up.get_or_create(&Vec::new()).set(i64::from(up));
+        self.advisory_locks.clear();
+        for (namespace, (held, waiting)) in counts {
+            for (state, count) in [("held", held), ("waiting", waiting)] {
+                let labels = AdvisoryLabels { namespace: namespace.clone(), state };
+                self.advisory_locks.get_or_create(&labels).set(i64::try_from(*count).unwrap_or(i64::MAX));
+            }
+        }
     }
 
     /// The text that Prometheus reads.

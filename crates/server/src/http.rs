@@ -288,6 +288,7 @@ async fn force_release(
 
 async fn metrics(State(doors): DoorsState) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    doors.service.count_advisory_locks().await;
     ([(header::CONTENT_TYPE, kind)], doors.service.metrics.encode()).into_response()
 }
 

@@ -66,6 +66,7 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
         | Operation::CheckPolicy
         | Operation::ReloadPolicy
         | Operation::ValidatePackages
+        | Operation::AdvisoryLocks
         | Operation::Stop => answer.to_string(),
     }
 }

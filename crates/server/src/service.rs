@@ -1,6 +1,7 @@
 //! What a service does, whichever door a request came through: parse, ask the keeper, answer, write the audit line.
 
 mod about;
+mod advisory;
 mod features;
 mod locks;
 mod packages;
@@ -39,6 +40,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+pub use self::advisory::Advisory;
 use self::policy::PolicyInForce;
 pub use self::policy::{ReadPolicy, policy};
 use crate::door;
@@ -125,6 +127,7 @@ pub struct Service {
     packages: Arc<Semaphore>,
     pub(crate) audit: Audit,
     spans: Option<Spans>,
+    advisory: Advisory,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
     started: Instant,
@@ -178,6 +181,7 @@ impl Service {
             packages: Arc::new(Semaphore::new(1)),
             audit,
             spans: None,
+            advisory: Advisory::default(),
             metrics,
             about,
             started: Instant::now(),
@@ -308,6 +312,7 @@ impl Service {
             Operation::ReleasePorts => self.release_ports(parse(input)?, caller, noted).await,
             Operation::PortsStatus => self.ports_status(parse(input)?, caller, noted).await,
             Operation::ValidatePackages => self.validate_packages(parse(input)?, caller).await,
+            Operation::AdvisoryLocks => self.advisory_locks(parse(input)?, caller).await,
             Operation::CheckPolicy => self.check_policy(&parse(input)?, caller),
             Operation::ReloadPolicy => {
                 self.reload_policy().and_then(|rules| json(&PolicyReloaded { success: true, rules }))

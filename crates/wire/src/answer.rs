@@ -522,3 +522,36 @@ pub struct PolicyReloaded {
 pub struct Done {
     pub success: bool,
 }
+
+/// The advisory locks of a PostgreSQL database.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AdvisoryLockList {
+    /// `ok`.
+    pub status: String,
+    /// All, though at most 10,000 are listed.
+    pub total: u64,
+    pub locks: Vec<AdvisoryLockView>,
+}
+
+/// An advisory lock that is held or waited for.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AdvisoryLockView {
+    /// The server process of the session.
+    pub pid: i32,
+    pub application_name: Option<String>,
+    pub state: Option<String>,
+    /// When the session's last statement began.
+    pub query_start: Option<String>,
+    /// The name of the first integer, else the integer; null for a lock with one big integer.
+    pub namespace: Option<String>,
+    /// The second integer, or the one big integer.
+    pub entity_id: i64,
+    /// `two_integers` or `bigint`.
+    pub form: String,
+    pub mode: String,
+    /// Held, not waited for.
+    pub granted: bool,
+    pub duration_seconds: Option<f64>,
+    /// The processes that stand in the way.
+    pub waiting_for: Vec<i32>,
+}

@@ -40,6 +40,7 @@ pub enum Operation {
     CheckPolicy,
     ReloadPolicy,
     ValidatePackages,
+    AdvisoryLocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Operation {
 }
 
 /// Every operation, in the order of [`Operation`].
-pub static TABLE: [Row; 33] = [
+pub static TABLE: [Row; 34] = [
     Row {
         operation: Operation::Acquire,
         name: "locks/acquire",
@@ -415,6 +416,16 @@ pub static TABLE: [Row; 33] = [
         summary: "Check work packages",
         request: schema::<request::PackagesRequest>,
         answer: schema::<answer::PackagesReport>,
+        streams: false,
+    },
+    Row {
+        operation: Operation::AdvisoryLocks,
+        name: "api/advisory-locks",
+        method: Method::Get,
+        access: Access::Credential,
+        summary: "List the advisory locks of the database in DATABASE_URL",
+        request: schema::<request::StatusRequest>,
+        answer: schema::<answer::AdvisoryLockList>,
         streams: false,
     },
 ];

@@ -1,5 +1,6 @@
 //! The program as people and agents use it: real processes, real sockets, real signals.
 
+mod advisory;
 mod bench;
 mod crash;
 mod doors;

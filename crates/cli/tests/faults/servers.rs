@@ -148,7 +148,7 @@ fn what_the_clients_were_told_is_one_order(server: &mut dyn Server) {
     println!(
         "{answers} answers in {long:?}; {pauses} pauses, {cuts} cuts and {ends} ends of the server, {kills} of a service; {open} never answered"
     );
-    assert!(answers as u64 > long.as_secs() * 200, "{answers} answers are too few to prove anything");
+    assert!(answers > long.as_secs() * 200, "{answers} answers are too few to prove anything");
     assert!(open >= 1 && did.iter().all(|count| *count >= 1), "{did:?} left {open} without an answer");
     explain(&history);
     for service in services.iter().flatten() {

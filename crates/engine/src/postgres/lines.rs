@@ -54,10 +54,9 @@ impl Lines {
         let _place = waiting.await.map_err(|_| Trouble::Unchanged(late()))?.expect("never closed");
         let line = self.line().await.map_err(Trouble::Unchanged)?;
         let time_limit = self.dial.time_limit() + Duration::from_millis(bytes as u64 * 1000 / BYTES_A_SECOND);
-        let answer = match tokio::time::timeout(time_limit, statement(&line)).await {
-            Ok(answer) => answer,
+        let Ok(answer) = tokio::time::timeout(time_limit, statement(&line)).await else {
             // The connection is closed with it: an answer that comes after all must not be taken for another.
-            Err(_) => return Err(Trouble::Late(late())),
+            return Err(Trouble::Late(late()));
         };
         match answer {
             Ok(answer) => {

@@ -179,7 +179,7 @@ impl Store for RedisStore {
         let upload = self.keys.snapshot(&snapshot.name);
         let [head, log] = self.ledger_keys();
         let (count, bytes) = (snapshot.count.to_string(), snapshot.bytes.to_string());
-        let more = [&snapshot.name, &count, &bytes, &snapshot.hash, &self.keys.snapshots].map(|text| text.as_bytes());
+        let more = [&snapshot.name, &count, &bytes, &snapshot.hash, &self.keys.snapshots].map(String::as_bytes);
         self.told(self.ask(&script::SWITCH, &[head, log, &upload], at, bounds, &more).await)
     }
 

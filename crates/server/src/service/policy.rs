@@ -54,7 +54,8 @@ pub(super) fn right_of(operation: Operation) -> Right {
         | Operation::FeatureConflicts
         | Operation::PortsStatus
         | Operation::CheckPolicy
-        | Operation::ValidatePackages => Right::Read,
+        | Operation::ValidatePackages
+        | Operation::AdvisoryLocks => Right::Read,
         Operation::Acquire
         | Operation::Release
         | Operation::Renew

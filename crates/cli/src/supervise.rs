@@ -1,0 +1,144 @@
+//! A command that runs under a lock: signals go on to it, and it is ended with whatever it started when the lock is lost.
+
+use std::future::Future;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+use crate::output::note;
+
+/// How long a command gets to end by itself after its lock was lost.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often is looked whether all have ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a command ended.
+pub(crate) enum Ended<L> {
+    /// By itself, with this exit code.
+    Itself(u8),
+    /// It was ended, because its lock was lost.
+    Lost(L),
+}
+
+/// Runs a command until it ends, or until the lock is lost.
+pub(crate) async fn supervise<L>(mut command: Command, lost: impl Future<Output = L>) -> Result<Ended<L>, Failure> {
+    command.kill_on_drop(true);
+    die_with_parent(&mut command);
+    // What the command leaves behind becomes a child of this program, and is ended with it.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    // From here on signals are for the command; it decides what they mean.
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut hung_up = signal(SignalKind::hangup())?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            note!("{}: {error}", command.as_std().get_program().display());
+            return Ok(Ended::Itself(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }));
+        }
+    };
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let forward = |what: Signal| {
+        if let Some(id) = id {
+            let _ = kill_process(id, what);
+        }
+    };
+    let mut lost = std::pin::pin!(lost);
+    loop {
+        tokio::select! {
+            status = child.wait() => {
+                let status = status?;
+                let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+                return Ok(Ended::Itself(u8::try_from(code).unwrap_or(1)));
+            }
+            // A terminal sends Ctrl-C to the command as well.
+            Some(()) = interrupted.recv() => if !std::io::stdin().is_terminal() { forward(Signal::INT) },
+            Some(()) = terminated.recv() => forward(Signal::TERM),
+            Some(()) = hung_up.recv() => forward(Signal::HUP),
+            lost = &mut lost => {
+                end(&mut child).await;
+                return Ok(Ended::Lost(lost));
+            }
+        }
+    }
+}
+
+/// Ends a command and whatever it started.
+async fn end(child: &mut tokio::process::Child) {
+    for member in descendants() {
+        let _ = kill_process(member, Signal::TERM);
+    }
+    let _ = tokio::time::timeout(END_TIME_MAX, child.wait()).await;
+    let give_up = Instant::now() + END_TIME_MAX;
+    while !descendants().is_empty() && Instant::now() < give_up {
+        tokio::time::sleep(LOOK).await;
+    }
+    for member in descendants() {
+        let _ = kill_process(member, Signal::KILL);
+    }
+    let _ = child.wait().await;
+}
+
+/// Everything that runs because of this program.
+fn descendants() -> Vec<Pid> {
+    let own = rustix::process::getpid();
+    family(own).into_iter().filter(|member| *member != own).collect()
+}
+
+/// A process and its descendants, as the system lists them.
+fn family(first: Pid) -> Vec<Pid> {
+    let parent_of = |stat: &str| {
+        let behind = stat.rsplit_once(')')?.1;
+        behind.split_whitespace().nth(1)?.parse::<i32>().ok()
+    };
+    let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pairs: Vec<(i32, i32)> = listed
+        .filter_map(|entry| {
+            let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            // One that has ended and was not fetched yet does nothing any more.
+            if stat.rsplit_once(')').is_some_and(|(_, behind)| behind.trim_start().starts_with('Z')) {
+                return None;
+            }
+            Some((id, parent_of(&stat)?))
+        })
+        .collect();
+    // A service that this program had to start is a child too, and not to be ended with the command.
+    let is_service = |id: i32| {
+        let words = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0).skip(1);
+        words.next() == Some(b"serve") && words.next() == Some(b"--background")
+    };
+    let mut members = vec![first.as_raw_nonzero().get()];
+    let mut at = 0;
+    while let Some(&parent) = members.get(at) {
+        members.extend(pairs.iter().filter(|(id, of)| *of == parent && !is_service(*id)).map(|(id, _)| *id));
+        at += 1;
+    }
+    members.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+/// If this program is killed, its locks are freed at once: the command must not outlive it.
+#[allow(unsafe_code)]
+fn die_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let set = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before that was set.
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(std::io::Error::other("the parent is gone"))
+        }
+    };
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken on the
+    // way that succeeds, and on the other the process is about to end.
+    unsafe {
+        command.pre_exec(set);
+    }
+}

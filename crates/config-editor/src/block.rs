@@ -111,11 +111,7 @@ impl Yaml<'_> {
                 let indent = self.column(node.span.start);
                 (scalar::yaml_field(name, value, indent, self.unit, self.newline), indent)
             }
-            // The dash stands before the first part.
-            None => {
-                let dash = self.text[..first.start].rfind('-')?;
-                (format!("- {}", scalar::yaml_flow(value)), self.column(dash))
-            }
+            None => (format!("- {}", scalar::yaml_flow(value)), self.column(node.span.start)),
         };
         let space = " ".repeat(indent);
         let content = self.text[..last.end].trim_end().len();

@@ -62,9 +62,39 @@ fn line_of(text: &str, root: &Table, value: &Value, path: &[usize]) -> Option<Sp
     }
     let Value::Map(fields) = here else { return None };
     let (key, item) = table.get_key_value(&fields[*last].0)?;
-    let (key, item) = (key.span()?, item.as_value()?.span()?);
-    let start = line_start(text, key.start);
-    text[start..key.start].trim().is_empty().then(|| Splice::remove(start..next_line(text, item.end)))
+    let (first, end) = match item {
+        Item::Value(value) => (key.span()?.start, value.span()?.end),
+        Item::Table(table) => {
+            let headline = table.span()?;
+            let ends = table.iter().filter_map(|(_, item)| Some(item.as_value()?.span()?.end));
+            (headline.start, ends.fold(headline.end, usize::max))
+        }
+        Item::ArrayOfTables(_) | Item::None => return None,
+    };
+    let start = line_start(text, first);
+    let range = start..next_line(text, end);
+    let alone = text[start..first].trim().is_empty();
+    // The last table goes with the empty lines above it.
+    if matches!(item, Item::Table(_)) && range.end == text.len() {
+        let kept = text[..start].trim_end().len();
+        return alone.then(|| Splice::remove(if kept == 0 { range } else { next_line(text, kept)..text.len() }));
+    }
+    alone.then(|| Splice::remove(range))
+}
+
+/// The comments above an item that goes, which are not part of it. They may stand above its first part instead.
+fn comments_above(item: &Item) -> Option<String> {
+    let below = |table: &Table| table.iter().find_map(|(_, item)| comments_above(item));
+    let decor = match item {
+        Item::Table(table) => match table.decor().prefix().and_then(|prefix| prefix.as_str()) {
+            Some(prefix) if prefix.contains('#') => table.decor(),
+            _ => return below(table),
+        },
+        Item::ArrayOfTables(tables) => tables.iter().next()?.decor(),
+        Item::Value(_) | Item::None => return None,
+    };
+    let above = decor.prefix()?.as_str()?;
+    above.contains('#').then(|| format!("\n{}\n", above.trim()))
 }
 
 /// Something that can be changed.
@@ -95,14 +125,19 @@ impl<'d> Place<'d> {
         }
     }
 
-    fn replace(self, value: &Value) -> Result<(), Error> {
+    /// The comments that had stood above, if they stand nowhere now.
+    fn replace(self, value: &Value) -> Result<Option<String>, Error> {
         match self {
             Place::Item(Item::Value(old)) | Place::Value(old) => {
                 let decor = old.decor().clone();
                 *old = inline(value)?;
                 *old.decor_mut() = decor;
             }
-            Place::Item(item) => *item = Item::Value(inline(value)?),
+            Place::Item(item) => {
+                let lost = comments_above(item);
+                *item = Item::Value(inline(value)?);
+                return Ok(lost);
+            }
             Place::Table(table) => {
                 let Value::Map(fields) = value else { return Err(entangled("a table stands in its list of tables")) };
                 let decor = table.decor().clone();
@@ -110,7 +145,7 @@ impl<'d> Place<'d> {
                 *table.decor_mut() = decor;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn add_field(self, name: &str, value: &Value) -> Result<(), Error> {
@@ -153,9 +188,12 @@ impl<'d> Place<'d> {
         Ok(())
     }
 
-    fn remove(self, name: Option<&str>, index: usize) -> Option<()> {
+    /// As [`Place::replace`]. None: it is not there.
+    fn remove(self, name: Option<&str>, index: usize) -> Option<Option<String>> {
         match (self, name) {
-            (Place::Table(table) | Place::Item(Item::Table(table)), Some(name)) => drop(table.remove(name)?),
+            (Place::Table(table) | Place::Item(Item::Table(table)), Some(name)) => {
+                return Some(comments_above(&table.remove(name)?));
+            }
             (Place::Item(Item::ArrayOfTables(tables)), None) if index < tables.len() => drop(tables.remove(index)),
             (Place::Item(Item::Value(old)) | Place::Value(old), Some(name)) => {
                 drop(old.as_inline_table_mut()?.remove(name)?);
@@ -166,7 +204,7 @@ impl<'d> Place<'d> {
             }
             _ => return None,
         }
-        Some(())
+        Some(None)
     }
 }
 
@@ -193,15 +231,20 @@ fn changed(document: &mut DocumentMut, value: &Value, plan: &Plan) -> Result<Opt
         let (Some(next), Some(below)) = (next, here.child(*position)) else { return Ok(None) };
         (place, here) = (next, below);
     }
-    match plan {
+    let lost = match plan {
         Plan::Replace { value, .. } => place.replace(value)?,
-        Plan::AddField { name, value, .. } => place.add_field(name, value)?,
-        Plan::AddItem { value, .. } => place.add_item(value)?,
+        Plan::AddField { name, value, .. } => place.add_field(name, value).map(|()| None)?,
+        Plan::AddItem { value, .. } => place.add_item(value).map(|()| None)?,
         Plan::Remove { .. } => {
             let index = last.expect("something is removed");
             let name = if let Value::Map(fields) = here { Some(fields[index].0.as_str()) } else { None };
-            return Ok(place.remove(name, index));
+            let Some(lost) = place.remove(name, index) else { return Ok(None) };
+            lost
         }
+    };
+    if let Some(lost) = lost {
+        let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
+        document.set_trailing(format!("{trailing}{lost}"));
     }
     Ok(Some(()))
 }

@@ -147,6 +147,12 @@ impl Builder<'_> {
             // The parser ends a block where the next thing begins.
             let parts = node.parts();
             node.span.end = parts.last().map_or(start, |part| part.end);
+            // A list that is not indented begins, for the parser, behind its first dash.
+            let dash = self.text[..start].trim_end_matches([' ', '\r', '\n']);
+            let behind = parts.first().is_some_and(|part| part.start == start);
+            if matches!(node.body, Body::List { .. }) && behind && dash.ends_with('-') {
+                node.span.start = dash.len() - 1;
+            }
         }
         let size = (self.nodes - nodes_before, self.bytes - bytes_before);
         self.remember(anchor, &node, size, height + 1);

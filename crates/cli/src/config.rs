@@ -168,6 +168,8 @@ pub(crate) struct Config {
     user: ConfigFile,
     /// The folder of the user's settings file.
     settings: PathBuf,
+    /// Whether the environment comes before the files; not when a file is judged by itself.
+    with_environment: bool,
 }
 
 impl Config {
@@ -175,14 +177,16 @@ impl Config {
         let place = Place::find()?;
         let repository = read(&place.root.join(CONFIG_FILE))?;
         repository.harmless().with_context(|| format!("{}", place.root.join(CONFIG_FILE).display()))?;
-        let (user, settings) = match etcetera::base_strategy::choose_native_strategy() {
-            Ok(strategy) => {
-                let settings = strategy.config_dir().join("lockkeeper");
-                (read(&settings.join(CONFIG_FILE))?, settings)
-            }
-            Err(_) => (ConfigFile::default(), PathBuf::new()),
+        let (user, settings) = match user_folder() {
+            Some(settings) => (read(&settings.join(CONFIG_FILE))?, settings),
+            None => (ConfigFile::default(), PathBuf::new()),
         };
-        Ok(Config { home: home()?, place, repository, user, settings })
+        Ok(Config { home: home()?, place, repository, user, settings, with_environment: true })
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        let set = || std::env::var(name).ok().filter(|value| !value.is_empty());
+        if self.with_environment && !name.is_empty() { set() } else { None }
     }
 
     /// A file that the settings name: one without a folder lies beside them, wherever the service was started.
@@ -191,7 +195,7 @@ impl Config {
     }
 
     fn text(&self, variables: &[&str], field: impl Fn(&ConfigFile) -> Option<&String>) -> Option<String> {
-        let set = variables.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        let set = variables.iter().find_map(|name| self.variable(name));
         set.or_else(|| field(&self.repository).cloned()).or_else(|| field(&self.user).cloned())
     }
 
@@ -228,8 +232,7 @@ impl Config {
     /// The engine, and what names it.
     pub(crate) fn engine(&self) -> EngineChoice {
         let variable = |from: &'static str| {
-            let url = std::env::var(from).ok().filter(|value| !value.is_empty())?;
-            Some(EngineChoice { url, from })
+            Some(EngineChoice { url: self.variable(from)?, from })
         };
         let own = variable("LOCKKEEPER_ENGINE").or_else(|| variable("LOCK_REDIS_URL"));
         // Other programs read REDIS_URL, too: what the user wrote down for us comes before it.
@@ -243,8 +246,7 @@ impl Config {
 
     /// The space whose files are shared with clients that know nothing of Lockkeeper.
     pub(crate) fn shared_space(&self) -> Result<Option<Space>> {
-        let named = std::env::var("LOCKKEEPER_REDIS_SHARED_SPACE").ok().filter(|value| !value.is_empty());
-        let named = named.or_else(|| self.user.redis.shared_space.clone());
+        let named = self.variable("LOCKKEEPER_REDIS_SHARED_SPACE").or_else(|| self.user.redis.shared_space.clone());
         named.map(|space| Space::parse(&space).context("redis.shared_space")).transpose()
     }
 
@@ -253,7 +255,7 @@ impl Config {
     }
 
     pub(crate) fn listen(&self) -> Option<String> {
-        std::env::var("LOCKKEEPER_LISTEN").ok().filter(|value| !value.is_empty()).or_else(|| self.user.listen.clone())
+        self.variable("LOCKKEEPER_LISTEN").or_else(|| self.user.listen.clone())
     }
 
     pub(crate) fn allowed_hosts(&self) -> Vec<String> {
@@ -307,7 +309,7 @@ impl Config {
             }
             rules.quota_window = window;
         }
-        let limit = match std::env::var("LOCK_RATE_LIMIT_PER_MIN").ok().filter(|value| !value.is_empty()) {
+        let limit = match self.variable("LOCK_RATE_LIMIT_PER_MIN") {
             Some(limit) => Some(limit.parse().context("LOCK_RATE_LIMIT_PER_MIN is a number; 0 is no limit")?),
             None => self.user.quota.limit,
         };
@@ -367,7 +369,7 @@ impl Config {
         name: &str,
         field: impl Fn(&ConfigFile) -> Option<&String>,
     ) -> Result<Option<Millis>> {
-        if let Some(value) = std::env::var(variable).ok().filter(|value| !variable.is_empty() && !value.is_empty()) {
+        if let Some(value) = self.variable(variable) {
             let number: u64 = value.parse().with_context(|| format!("{variable} is a whole number, not '{value}'"))?;
             return Ok(Some(Millis(number.saturating_mul(unit))));
         }
@@ -410,6 +412,43 @@ pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
     }
     let text: PolicyText = toml::from_str(&std::fs::read_to_string(path).with_context(place)?).with_context(place)?;
     policy(text).with_context(place)
+}
+
+/// The folder of the user's own settings file.
+pub(crate) fn user_folder() -> Option<PathBuf> {
+    etcetera::base_strategy::choose_native_strategy().ok().map(|strategy| strategy.config_dir().join("lockkeeper"))
+}
+
+/// Judges the text of a settings file by itself, whatever the environment says. Repeats no line of it: a URL may hold a
+/// password.
+pub(crate) fn judge(text: &str, of_repository: bool) -> Result<()> {
+    let mut file: ConfigFile = toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", error.message().trim()))?;
+    if of_repository {
+        file.harmless()?;
+    }
+    if let Some(space) = file.space.take() {
+        Space::parse(&space).context("space")?;
+    }
+    if let Some(url) = &file.url {
+        lockkeeper_client::Endpoint::parse(url, None).context("url")?;
+    }
+    match file.durability.as_deref() {
+        None | Some("always" | "interval") => {}
+        Some(other) => bail!("durability is \"always\" or \"interval\", not \"{other}\""),
+    }
+    let nowhere = || PathBuf::from("/");
+    let place = Place { root: nowhere(), shared: nowhere(), here: nowhere() };
+    let (home, settings, repository) = (nowhere(), nowhere(), ConfigFile::default());
+    let alone = Config { home, place, repository, user: file, settings, with_environment: false };
+    alone.space()?;
+    alone.settings()?;
+    alone.shared_space()?;
+    match (&alone.user.policy, &alone.user.policy_file) {
+        (Some(_), Some(_)) => bail!("a policy is in [policy] or in the file that policy_file names, not in both"),
+        (Some(text), None) => policy(text.clone()).map(drop).context("policy"),
+        // The file need not be there yet.
+        (None, _) => Ok(()),
+    }
 }
 
 fn read(path: &Path) -> Result<ConfigFile> {

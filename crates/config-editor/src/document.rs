@@ -26,6 +26,8 @@ pub struct Document {
     /// The text began with a byte order mark, and will again.
     marked: bool,
     value: Value,
+    /// Where everything stands, for the formats that are spliced.
+    root: Option<Node>,
 }
 
 impl Document {
@@ -35,8 +37,8 @@ impl Document {
             return Err(Error::TooLarge);
         }
         let body = text.strip_prefix(BOM).unwrap_or(text);
-        let value = read(format, body)?.0;
-        Ok(Document { format, text: body.to_owned(), marked: body.len() < text.len(), value })
+        let (value, root) = read(format, body)?;
+        Ok(Document { format, text: body.to_owned(), marked: body.len() < text.len(), value, root })
     }
 
     pub fn format(&self) -> Format {
@@ -83,10 +85,9 @@ impl Document {
                 other => other,
             })?,
             Format::Yaml | Format::Json => {
-                let root = read(self.format, &self.text)?.1;
                 let proposals = match self.format {
-                    Format::Json => json_proposals(&self.text, root.as_ref(), plan),
-                    Format::Yaml | Format::Toml => block::proposals(&self.text, root.as_ref(), plan),
+                    Format::Json => json_proposals(&self.text, self.root.as_ref(), plan),
+                    Format::Yaml | Format::Toml => block::proposals(&self.text, self.root.as_ref(), plan),
                 };
                 proposals.iter().filter_map(|splices| spliced(&self.text, splices)).collect()
             }
@@ -95,13 +96,13 @@ impl Document {
             if text.len() > FILE_BYTES_MAX {
                 return Err(Error::TooLarge);
             }
-            let Ok((value, _)) = read(self.format, &text) else { continue };
+            let Ok((value, root)) = read(self.format, &text) else { continue };
             let same = match self.format {
                 Format::Toml => value.same_without_order(&expected),
                 Format::Yaml | Format::Json => value == expected,
             };
             if same {
-                (self.text, self.value) = (text, value);
+                (self.text, self.value, self.root) = (text, value, root);
                 return Ok(());
             }
         }

@@ -11,6 +11,7 @@ use crate::format::Format;
 use crate::key::Key;
 use crate::limits::WAIT_DEFAULT;
 use crate::lock::Lock;
+use crate::merge::merge;
 use crate::value::Value;
 
 type Validator<'v> = Box<dyn Fn(&Document) -> Result<(), String> + 'v>;
@@ -89,14 +90,35 @@ impl<'v> Editor<'v> {
     /// Changes the file under its lock. The function sees what every writer before has left; after an error of it or of
     /// the validator, the file is as it was.
     pub fn change<T>(&self, change: impl FnOnce(&mut Document) -> Result<T, Error>) -> Result<Changed<T>, Error> {
+        self.locked(|text| {
+            let mut document = Document::parse(self.format, text)?;
+            let answer = change(&mut document)?;
+            Ok((answer, document))
+        })
+    }
+
+    /// The text as it stands in the file, also if it is broken; empty if there is no file.
+    pub fn text(&self) -> Result<String, Error> {
+        Ok(Content::read(&file::target(&self.path)?)?.text)
+    }
+
+    /// Saves a text that somebody has made from `base` without holding the lock. Keys that were changed in the file
+    /// meanwhile are kept; what can't be joined is a conflict, and the file is as it was. See [`merge`].
+    pub fn save(&self, base: &str, text: &str) -> Result<Changed<()>, Error> {
+        self.locked(|now| {
+            let document = if now == base { Document::parse(self.format, text) } else { merge(self.format, base, text, now) };
+            Ok(((), document?))
+        })
+    }
+
+    fn locked<T>(&self, change: impl FnOnce(&str) -> Result<(T, Document), Error>) -> Result<Changed<T>, Error> {
         let target = file::target(&self.path)?;
         let _lock = Lock::take(&target, file::lock_mode(&target), self.wait)?;
         file::remove_unfinished(&target);
         let content = Content::read(&target)?;
-        let mut document = Document::parse(self.format, &content.text)?;
-        let answer = change(&mut document)?;
+        let (answer, document) = change(&content.text)?;
         let text = document.to_text();
-        let written = text != content.text || (!content.exists() && !text.is_empty());
+        let written = text != content.text;
         if written {
             if let Some(judge) = &self.validator {
                 judge(&document).map_err(Error::Refused)?;

@@ -78,10 +78,6 @@ impl Content {
         Ok(Content { text, before: Some(before) })
     }
 
-    pub(crate) fn exists(&self) -> bool {
-        self.before.is_some()
-    }
-
     /// The new text in place of the old, whole or not at all: also for whoever reads or loses power meanwhile.
     pub(crate) fn replace(&self, target: &Path, text: &str) -> Result<(), Error> {
         let failed = || Error::io("can't write", target);

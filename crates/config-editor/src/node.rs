@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::value::Value;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     /// Of a block of YAML: from its first part to the end of its last.
     pub(crate) span: Range<usize>,
@@ -14,7 +14,7 @@ pub(crate) struct Node {
     pub(crate) headed: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Scalar(Value),
     /// The value of something that stands elsewhere.
@@ -23,7 +23,7 @@ pub(crate) enum Body {
     Map { fields: Vec<Field>, flow: bool },
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) name_span: Range<usize>,

@@ -188,11 +188,11 @@ impl<'d> Place<'d> {
         Ok(())
     }
 
-    /// As [`Place::replace`]. None: it is not there.
-    fn remove(self, name: Option<&str>, index: usize) -> Option<Option<String>> {
+    /// The comments that had stood above. None: there is nothing to remove.
+    fn remove(self, name: Option<&str>, index: usize) -> Option<String> {
         match (self, name) {
             (Place::Table(table) | Place::Item(Item::Table(table)), Some(name)) => {
-                return Some(comments_above(&table.remove(name)?));
+                return Some(comments_above(&table.remove(name)?).unwrap_or_default());
             }
             (Place::Item(Item::ArrayOfTables(tables)), None) if index < tables.len() => drop(tables.remove(index)),
             (Place::Item(Item::Value(old)) | Place::Value(old), Some(name)) => {
@@ -204,7 +204,7 @@ impl<'d> Place<'d> {
             }
             _ => return None,
         }
-        Some(None)
+        Some(String::new())
     }
 }
 
@@ -239,7 +239,7 @@ fn changed(document: &mut DocumentMut, value: &Value, plan: &Plan) -> Result<Opt
             let index = last.expect("something is removed");
             let name = if let Value::Map(fields) = here { Some(fields[index].0.as_str()) } else { None };
             let Some(lost) = place.remove(name, index) else { return Ok(None) };
-            lost
+            Some(lost).filter(|lost| !lost.is_empty())
         }
     };
     if let Some(lost) = lost {

@@ -1,6 +1,7 @@
 //! The program as people and agents use it: real processes, real sockets, real signals.
 
 mod bench;
+mod config;
 mod crash;
 mod doors;
 mod features;

@@ -179,3 +179,21 @@ fn a_program_that_takes_no_lock_is_noticed() {
     assert!(matches!(changed, Err(Error::ChangedMeanwhile(_))), "{changed:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "a = 1\nmine = true\n");
 }
+
+#[test]
+fn a_copy_is_saved_with_what_was_written_meanwhile_and_a_broken_file_can_be_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.toml");
+    fs::write(&path, "# top\na = 1\nb = 2\n").unwrap();
+    let editor = Editor::new(&path).unwrap();
+    let base = editor.text().unwrap();
+    set(&path, "c", &3.into()).unwrap();
+    assert!(editor.save(&base, "# mine\na = 5\nb = 2\n").unwrap().written);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "# mine\na = 5\nb = 2\nc = 3\n");
+    let clash = editor.save(&base, "# top\na = 6\nb = 2\n").unwrap_err();
+    assert!(matches!(clash, Error::Conflict(_)), "{clash}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "# mine\na = 5\nb = 2\nc = 3\n");
+    fs::write(&path, "a = \n").unwrap();
+    assert!(matches!(editor.save("a = \n", "a = ]\n"), Err(Error::Syntax { .. })));
+    assert!(editor.save("a = \n", "a = 1\n").unwrap().written);
+}

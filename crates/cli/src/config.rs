@@ -231,9 +231,7 @@ impl Config {
 
     /// The engine, and what names it.
     pub(crate) fn engine(&self) -> EngineChoice {
-        let variable = |from: &'static str| {
-            Some(EngineChoice { url: self.variable(from)?, from })
-        };
+        let variable = |from: &'static str| Some(EngineChoice { url: self.variable(from)?, from });
         let own = variable("LOCKKEEPER_ENGINE").or_else(|| variable("LOCK_REDIS_URL"));
         // Other programs read REDIS_URL, too: what the user wrote down for us comes before it.
         own.or_else(|| Some(EngineChoice { url: self.user.engine.clone()?, from: "the settings file" }))

@@ -187,7 +187,9 @@ fn told(error: Error) -> Failure {
         Error::TooDeep | Error::TooMany => (Word::LimitExceeded, None),
         Error::TooLarge => (Word::TooLarge, None),
         Error::Conflict(_) => (Word::RequestMismatch, None),
-        Error::TimedOut { .. } => (Word::Busy, Some("wait longer with --wait 2m, or see who has the lock open: lslocks")),
+        Error::TimedOut { .. } => {
+            (Word::Busy, Some("wait longer with --wait 2m, or see who has the lock open: lslocks"))
+        }
         Error::ChangedMeanwhile(_) => (Word::Busy, Some("try again")),
         Error::Unsynced { .. } => (Word::OutcomeUnknown, None),
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {

@@ -89,7 +89,9 @@ impl Yaml<'_> {
             // Comments behind the colon stay.
             let between = self.text.get(colon..node.span.start.max(colon))?.trim_end();
             let range = colon..node.span.end.max(colon);
-            if let (Value::Map(new), true) = (value, old.is_empty()) && !new.is_empty() {
+            if let (Value::Map(new), true) = (value, old.is_empty())
+                && !new.is_empty()
+            {
                 let indent = self.column(field.name_span.start) + self.unit;
                 let lines = scalar::yaml_lines(new, indent, self.unit, self.newline);
                 let end = line_end(self.text, colon);

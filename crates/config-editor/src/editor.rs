@@ -106,7 +106,8 @@ impl<'v> Editor<'v> {
     /// meanwhile are kept; what can't be joined is a conflict, and the file is as it was. See [`merge`].
     pub fn save(&self, base: &str, text: &str) -> Result<Changed<()>, Error> {
         self.locked(|now| {
-            let document = if now == base { Document::parse(self.format, text) } else { merge(self.format, base, text, now) };
+            let document =
+                if now == base { Document::parse(self.format, text) } else { merge(self.format, base, text, now) };
             Ok(((), document?))
         })
     }

@@ -64,7 +64,13 @@ impl Content {
         let kind = found.file_type();
         if !kind.is_file() {
             let special = kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device();
-            let what = if kind.is_dir() { "a folder" } else if special { "a device or pipe" } else { "a link" };
+            let what = if kind.is_dir() {
+                "a folder"
+            } else if special {
+                "a device or pipe"
+            } else {
+                "a link"
+            };
             return Err(Error::NoFile { path: target.to_owned(), what });
         }
         let file = File::open(target).map_err(failed())?;

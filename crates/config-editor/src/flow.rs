@@ -21,7 +21,8 @@ impl<'t> Flow<'t> {
     /// None: there are no brackets around it.
     pub(crate) fn new(text: &'t str, format: Format, node: &'t Node) -> Option<Flow<'t>> {
         let whole = text.get(node.span.clone())?;
-        let brackets = (whole.starts_with('{') && whole.ends_with('}')) || (whole.starts_with('[') && whole.ends_with(']'));
+        let brackets =
+            (whole.starts_with('{') && whole.ends_with('}')) || (whole.starts_with('[') && whole.ends_with(']'));
         (node.is_flow() && brackets).then(|| Flow { text, format, node, parts: node.parts() })
     }
 
@@ -123,7 +124,10 @@ impl<'t> Flow<'t> {
         let end = line_end(self.text, gone.end);
         let behind = self.text[gone.end..end].trim();
         let comment = match self.format {
-            Format::Json => behind.starts_with("//") || (behind.starts_with("/*") && behind.find("*/") == behind.len().checked_sub(2)),
+            Format::Json => {
+                behind.starts_with("//")
+                    || (behind.starts_with("/*") && behind.find("*/") == behind.len().checked_sub(2))
+            }
             Format::Yaml | Format::Toml => behind.starts_with('#'),
         };
         if alone && (behind.is_empty() || comment) && end < self.close() {

@@ -280,7 +280,8 @@ fn parts<'v>(
     out: &mut String,
 ) {
     let layout = layout.filter(|_| parts.len() > 0);
-    let inner = layout.as_ref().map(|layout| Layout { indent: format!("{}{}", layout.indent, layout.unit), ..layout.clone() });
+    let inner =
+        layout.as_ref().map(|layout| Layout { indent: format!("{}{}", layout.indent, layout.unit), ..layout.clone() });
     out.push(open);
     for (at, (name, value)) in parts.enumerate() {
         match &inner {

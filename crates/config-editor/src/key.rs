@@ -67,8 +67,7 @@ impl FromStr for Key {
         loop {
             rest = match rest.chars().next() {
                 Some(quote @ ('"' | '\'')) => {
-                    let (name, behind) =
-                        quoted(&rest[1..], quote).ok_or_else(|| wrong("a quote is not closed"))?;
+                    let (name, behind) = quoted(&rest[1..], quote).ok_or_else(|| wrong("a quote is not closed"))?;
                     steps.push(Step::Name(name));
                     behind
                 }
@@ -171,7 +170,9 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused_with_the_reason() {
-        for text in ["", ".", "a.", ".a", "a..b", "a[", "a[x]", "a[-1]", "a]b", "\"a", "\"a\"b", "a[].b", "a[0]b", "a\nb"] {
+        for text in
+            ["", ".", "a.", ".a", "a..b", "a[", "a[x]", "a[-1]", "a]b", "\"a", "\"a\"b", "a[].b", "a[0]b", "a\nb"]
+        {
             assert!(matches!(text.parse::<Key>(), Err(Error::Key { .. })), "{text:?}");
         }
         assert!(matches!("a".repeat(2000).parse::<Key>(), Err(Error::KeyTooLong)));

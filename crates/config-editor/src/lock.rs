@@ -51,9 +51,14 @@ fn open(path: &Path, mode: u32) -> io::Result<File> {
     let flags = i32::try_from(no_link.bits()).expect("flags of open are small");
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         // It is never written, so that who may read the file may lock it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(mode).custom_flags(flags).open(path)?
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(mode)
+            .custom_flags(flags)
+            .open(path)?,
         other => other?,
     };
     if !file.metadata()?.is_file() {

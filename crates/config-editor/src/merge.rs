@@ -56,7 +56,8 @@ fn differences(from: &Value, to: &Value) -> Result<Vec<Change>, Error> {
 
 fn compare(path: &mut Vec<Step>, from: &Value, to: &Value, found: &mut Vec<Change>) -> Result<(), Error> {
     if let (Value::Map(old), Value::Map(new)) = (from, to) {
-        let known: std::collections::HashMap<&str, &Value> = old.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let known: std::collections::HashMap<&str, &Value> =
+            old.iter().map(|(name, value)| (name.as_str(), value)).collect();
         let kept: std::collections::HashSet<&str> = new.iter().map(|(name, _)| name.as_str()).collect();
         for (name, _) in old.iter().filter(|(name, _)| !kept.contains(name.as_str())) {
             path.push(Step::Name(name.clone()));

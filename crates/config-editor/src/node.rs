@@ -19,8 +19,14 @@ pub(crate) enum Body {
     Scalar(Value),
     /// The value of something that stands elsewhere.
     Alias(Value),
-    List { items: Vec<Node>, flow: bool },
-    Map { fields: Vec<Field>, flow: bool },
+    List {
+        items: Vec<Node>,
+        flow: bool,
+    },
+    Map {
+        fields: Vec<Field>,
+        flow: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,8 +65,7 @@ pub(crate) fn yaml_field(name: &str, value: &Value, indent: usize, unit: usize, 
 /// Fields, one below the other.
 pub(crate) fn yaml_lines(fields: &[(String, Value)], indent: usize, unit: usize, line_break: &str) -> String {
     let space = " ".repeat(indent);
-    let field = |(name, value): &(String, Value)| {
-        format!("{space}{}", yaml_field(name, value, indent, unit, line_break))
-    };
+    let field =
+        |(name, value): &(String, Value)| format!("{space}{}", yaml_field(name, value, indent, unit, line_break));
     fields.iter().map(field).collect::<Vec<_>>().join(line_break)
 }

@@ -215,7 +215,9 @@ fn entangled(why: &'static str) -> Error {
 /// None: there is no way to the place.
 fn changed(document: &mut DocumentMut, value: &Value, plan: &Plan) -> Result<Option<()>, Error> {
     let (path, last) = match plan {
-        Plan::Replace { path, .. } | Plan::AddField { path, .. } | Plan::AddItem { path, .. } => (path.as_slice(), None),
+        Plan::Replace { path, .. } | Plan::AddField { path, .. } | Plan::AddItem { path, .. } => {
+            (path.as_slice(), None)
+        }
         Plan::Remove { path } => match path.split_last() {
             Some((last, above)) => (above, Some(*last)),
             None => return Ok(None),

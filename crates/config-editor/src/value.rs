@@ -143,11 +143,23 @@ fn index(step: &Step) -> Option<usize> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Plan {
     /// There is something already. The path is made of positions.
-    Replace { path: Vec<usize>, value: Value },
+    Replace {
+        path: Vec<usize>,
+        value: Value,
+    },
     /// A map gets one more field; what is missing in between is part of the value.
-    AddField { path: Vec<usize>, name: String, value: Value },
-    AddItem { path: Vec<usize>, value: Value },
-    Remove { path: Vec<usize> },
+    AddField {
+        path: Vec<usize>,
+        name: String,
+        value: Value,
+    },
+    AddItem {
+        path: Vec<usize>,
+        value: Value,
+    },
+    Remove {
+        path: Vec<usize>,
+    },
 }
 
 impl Plan {
@@ -174,9 +186,7 @@ impl Plan {
                 (Value::List(items), step) if index(step).is_some() => {
                     Err(Error::NoSuchItem { at: shown(key, depth), count: items.len() })
                 }
-                (other, _) => {
-                    Err(Error::NotBelow { key: key.to_string(), at: shown(key, depth), noun: other.noun() })
-                }
+                (other, _) => Err(Error::NotBelow { key: key.to_string(), at: shown(key, depth), noun: other.noun() }),
             };
         }
         Ok(Plan::Replace { path, value: value.clone() })

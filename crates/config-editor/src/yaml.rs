@@ -19,7 +19,8 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Error> {
     options.set_emit_comments(false);
     options.flow_nesting_limit = DEPTH_MAX;
     options.block_nesting_limit = DEPTH_MAX;
-    let mut builder = Builder { text, frames: Vec::new(), anchors: HashMap::new(), nodes: 0, bytes: 0, root: None, documents: 0 };
+    let mut builder =
+        Builder { text, frames: Vec::new(), anchors: HashMap::new(), nodes: 0, bytes: 0, root: None, documents: 0 };
     for next in Parser::new_from_str_with_options(text, options) {
         match next {
             Ok((event, span)) => builder.take(event, &span)?,
@@ -239,10 +240,13 @@ mod tests {
 
     #[test]
     fn words_mean_what_the_core_schema_says() {
-        for number in ["0", "-3", "+12", "007", "0x1F", "0o17", "1.5", "1.", ".5", "1e3", "-1.5E-7", ".inf", "-.INF", ".NaN"] {
+        for number in
+            ["0", "-3", "+12", "007", "0x1F", "0o17", "1.5", "1.", ".5", "1e3", "-1.5E-7", ".inf", "-.INF", ".NaN"]
+        {
             assert_eq!(meaning(number), Number(number.to_owned()), "{number}");
         }
-        for text in ["yes", "on", "0x", "0xg", "1.2.3", "1e", "e3", ".", "+", "1_000", "inf", "nan", "2020-01-01", "-"] {
+        for text in ["yes", "on", "0x", "0xg", "1.2.3", "1e", "e3", ".", "+", "1_000", "inf", "nan", "2020-01-01", "-"]
+        {
             assert_eq!(meaning(text), Text(text.to_owned()), "{text}");
         }
         assert_eq!([meaning("~"), meaning(""), meaning("True")], [Null, Null, Bool(true)]);

@@ -36,7 +36,11 @@ impl Edit {
             Ok(written) => written,
             Err(failure) => {
                 let unchanged = std::fs::read_to_string(&copy).is_ok_and(|text| text == base);
-                return Err(if unchanged { failure } else { kept(failure, &copy.keep().map_err(|error| error.error)?) });
+                return Err(if unchanged {
+                    failure
+                } else {
+                    kept(failure, &copy.keep().map_err(|error| error.error)?)
+                });
             }
         };
         if context.global.json {
@@ -57,7 +61,9 @@ fn typed_and_saved(editor: &Editor<'_>, program: &str, base: &str, copy: &Path) 
         // The shell takes the command apart, as git does: it may have options.
         let status = Command::new("sh").args(["-c", &format!("{program} \"$1\""), "sh"]).arg(copy).status()?;
         if !status.success() {
-            return Err(Failure::Other(anyhow::anyhow!("the editor '{program}' failed ({status}); nothing was changed")));
+            return Err(Failure::Other(anyhow::anyhow!(
+                "the editor '{program}' failed ({status}); nothing was changed"
+            )));
         }
         let text = std::fs::read_to_string(copy)?;
         if text == base {

@@ -64,7 +64,10 @@ fn every_setting_in_force_is_shown_with_what_says_it_and_no_password() {
         let row = rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("{key}: {all}"));
         (row["value"].to_string(), row["from"].as_str().unwrap().to_owned())
     };
-    assert_eq!(row("space"), ("\"team/app\"".to_owned(), repository_file(&house).canonicalize().unwrap().display().to_string()));
+    assert_eq!(
+        row("space"),
+        ("\"team/app\"".to_owned(), repository_file(&house).canonicalize().unwrap().display().to_string())
+    );
     assert_eq!(row("quota.limit"), ("\"0\"".to_owned(), "LOCK_RATE_LIMIT_PER_MIN".to_owned()));
     assert_eq!(row("worktrees"), ("\"shared\"".to_owned(), "default".to_owned()));
     assert_eq!(row("engine").0, "\"redis://:***@db:6379\"");
@@ -135,7 +138,10 @@ fn files_of_other_programs_are_edited_and_keep_what_is_not_meant() {
     assert_eq!(fs::read_to_string(&json).unwrap(), "{\"a\": 1, \"b\": -5}");
     let broken = written(&house, "broken.json", "{\"a\": 1, secret}");
     let refused = set(&["--file", &broken, "a", "2"]);
-    assert!(refused.code == 2 && refused.err.contains("line 1, column 10") && !refused.err.contains("secret}"), "{refused:?}");
+    assert!(
+        refused.code == 2 && refused.err.contains("line 1, column 10") && !refused.err.contains("secret}"),
+        "{refused:?}"
+    );
     assert_eq!(set(&["--file", "x.ini", "a", "2"]).code, 2);
     let held = fs::File::open(house.path().join(".app.json.lock")).unwrap();
     held.lock().unwrap();
@@ -148,7 +154,9 @@ fn commands_at_the_same_time_lose_nothing() {
     let house = House::new();
     let file = written(&house, "app.toml", "# top\n[n]\nzero = 0 # zero\n");
     let children: Vec<_> = (0..12)
-        .map(|number| house.start("a", &["config", "set", "--file", &file, &format!("n.k{number}"), &number.to_string()]))
+        .map(|number| {
+            house.start("a", &["config", "set", "--file", &file, &format!("n.k{number}"), &number.to_string()])
+        })
         .collect();
     for child in children {
         let said = finish(child);
@@ -163,9 +171,8 @@ fn an_editor_works_on_a_copy_and_others_are_not_held_up() {
     let house = House::new();
     fs::write(repository_file(&house), "# top\nspace = \"x\"\n").unwrap();
     let program = crate::house::PROGRAM;
-    let meanwhile = format!(
-        "sed -i 's/x/y/; s/top/mine/' \"$1\"\n{program} config set --wait 5s lock.default_ttl 3m || exit 1\n"
-    );
+    let meanwhile =
+        format!("sed -i 's/x/y/; s/top/mine/' \"$1\"\n{program} config set --wait 5s lock.default_ttl 3m || exit 1\n");
     let saved = edited(&house, &meanwhile, &["--repository"]);
     assert_eq!(saved.code, 0, "{saved:?}");
     let joined = "# mine\nspace = \"y\"\n\n[lock]\ndefault_ttl = \"3m\"\n";

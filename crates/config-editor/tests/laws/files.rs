@@ -113,7 +113,10 @@ fn a_wait_ends_and_names_the_lock() {
     let editor = Editor::new(&path).unwrap().wait(Duration::from_millis(100));
     let asked = Instant::now();
     let timed_out = editor.set(&"a".parse().unwrap(), &2.into()).unwrap_err();
-    assert!(matches!(timed_out, Error::TimedOut { .. }) && timed_out.to_string().contains(".a.toml.lock"), "{timed_out}");
+    assert!(
+        matches!(timed_out, Error::TimedOut { .. }) && timed_out.to_string().contains(".a.toml.lock"),
+        "{timed_out}"
+    );
     assert!(asked.elapsed() >= Duration::from_millis(100));
     assert_eq!(get(&path, "a").unwrap(), Some(1.into()), "readers wait for nobody");
     drop(held);

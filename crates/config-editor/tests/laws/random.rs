@@ -41,8 +41,12 @@ struct Layout {
 }
 
 fn layout() -> impl Strategy<Value = Layout> {
-    (vec(any::<bool>(), 8), any::<bool>(), any::<bool>(), 1..5_usize)
-        .prop_map(|(block, comments, crlf, unit)| Layout { block, comments, crlf, unit })
+    (vec(any::<bool>(), 8), any::<bool>(), any::<bool>(), 1..5_usize).prop_map(|(block, comments, crlf, unit)| Layout {
+        block,
+        comments,
+        crlf,
+        unit,
+    })
 }
 
 /// Writes a document by hand, with comments that have numbers.
@@ -168,7 +172,8 @@ fn comments(text: &str) -> Vec<String> {
 fn check(format: Format, fields: Vec<(String, Value)>, layout: Layout, steps: Vec<Step3>) -> Result<(), TestCaseError> {
     let Value::Map(fields) = map(fields) else { unreachable!("a map") };
     let (text, count) = written(format, &fields, layout);
-    let mut document = Document::parse(format, &text).map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
+    let mut document =
+        Document::parse(format, &text).map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
     let mut model = Value::Map(fields);
     prop_assert_eq!(document.value(), &model, "{}", text);
     prop_assert_eq!(comments(&text).len(), count);

@@ -11,7 +11,10 @@ use lockkeeper_config_editor::{Document, Editor, Format, Key, Value, get, limits
 const FILES: [(&str, &str); 3] = [
     ("app.toml", "# top\nname = \"app\" # kept\n\n# numbers\n[n]\n# inside\nzero = 0 # zero\n"),
     ("app.yaml", "# top\nname: app # kept\n\n# numbers\nn:\n  # inside\n  zero: 0 # zero\n"),
-    ("app.json", "// top\n{\n  \"name\": \"app\", // kept\n  // numbers\n  \"n\": {\n    // inside\n    \"zero\": 0 // zero\n  }\n}\n"),
+    (
+        "app.json",
+        "// top\n{\n  \"name\": \"app\", // kept\n  // numbers\n  \"n\": {\n    // inside\n    \"zero\": 0 // zero\n  }\n}\n",
+    ),
 ];
 const COMMENTS: [&str; 5] = ["top", "kept", "numbers", "inside", "zero"];
 

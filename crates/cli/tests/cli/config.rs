@@ -55,7 +55,7 @@ fn every_setting_in_force_is_shown_with_what_says_it_and_no_password() {
     let house = House::new();
     fs::write(repository_file(&house), "space = \"team/app\"\n").unwrap();
     let mut set = house.command("a", &["config", "set", "engine", "-"]);
-    let mut child = set.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = set.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"redis://:hunter2@db:6379\n").unwrap();
     assert_eq!(finish(child).code, 0);
     let all = house.json("a", &["config", "get"]);

@@ -177,12 +177,15 @@ fn what_is_no_document_is_refused_with_its_place_and_none_of_its_text() {
 
 #[test]
 fn bombs_and_giants_are_refused() {
-    let level = |level: usize| {
-        let below = if level == 0 { "x".to_owned() } else { format!("*a{}", level - 1) };
+    let level = |level: usize, innermost: &str| {
+        let below = if level == 0 { innermost.to_owned() } else { format!("*a{}", level - 1) };
         format!("a{level}: &a{level} [{}]\n", [below.as_str(); 10].join(", "))
     };
-    let laughs: String = (0..12).map(level).collect();
-    assert!(matches!(Document::parse(Yaml, &laughs), Err(Error::TooMany)));
+    // Of many letters, and of many lists without any.
+    for innermost in ["x", "[]"] {
+        let laughs: String = (0..12).map(|number| level(number, innermost)).collect();
+        assert!(matches!(Document::parse(Yaml, &laughs), Err(Error::TooMany)), "{innermost}");
+    }
     assert!(matches!(Document::parse(Yaml, &"[".repeat(100_000)), Err(Error::TooDeep)));
     assert!(matches!(Document::parse(Json, &"[".repeat(100_000)), Err(Error::TooDeep)));
     assert!(Document::parse(Toml, &format!("a = {}", "[".repeat(100_000))).is_err());

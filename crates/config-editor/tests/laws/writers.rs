@@ -156,15 +156,22 @@ fn killed_writers_leave_a_whole_file_and_block_nobody() {
         let mut seen = 0;
         for round in 0..rounds {
             let mut children = [process(&path, &[2 * round]), process(&path, &[2 * round + 1])];
-            // At another moment each time: at the start, while waiting, in the middle of a write.
-            std::thread::sleep(Duration::from_millis(25 + (round as u64 * 7) % 40));
+            // Once both write, at another moment each time: while waiting, in the middle of a write, at its end.
+            let began = Instant::now();
+            let wrote =
+                |writer: usize| fs::read_to_string(&path).is_ok_and(|text| text.contains(&format!("w{writer}-k0")));
+            while !(wrote(2 * round) && wrote(2 * round + 1)) {
+                assert!(began.elapsed() < Duration::from_secs(60), "a writer does not come to write");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_micros(700 * (round as u64 * 7 % 40)));
             for child in &mut children {
                 child.kill().unwrap();
                 child.wait().unwrap();
             }
             let document = whole(&path);
             let Some(Value::Map(fields)) = document.get(&"n".parse().unwrap()) else { panic!("{name}") };
-            assert!(fields.len() > seen, "nothing was written in round {round}, or keys were lost");
+            assert!(fields.len() >= seen + 2, "keys were lost in round {round}");
             // Of each writer the first so many keys are there, without a gap.
             for writer in [2 * round, 2 * round + 1] {
                 let of = format!("w{writer}-k");

@@ -58,6 +58,10 @@ struct Writer {
 }
 
 impl Writer {
+    fn push(&mut self, text: String) {
+        self.out.push_str(&text);
+    }
+
     fn comment(&mut self, mark: &str) -> String {
         if !self.layout.comments {
             return String::new();
@@ -77,24 +81,24 @@ impl Writer {
             let name = Value::text(name.clone()).to_json();
             if self.block() {
                 let comment = self.comment("#");
-                self.out.push_str(&format!("{space}{}\n", comment.trim_start()));
+                self.push(format!("{space}{}\n", comment.trim_start()));
             }
             match value {
                 Value::Map(inner) if !inner.is_empty() && self.block() => {
                     let comment = self.comment("#");
-                    self.out.push_str(&format!("{space}{name}:{comment}\n"));
+                    self.push(format!("{space}{name}:{comment}\n"));
                     self.yaml(inner, indent + self.layout.unit);
                 }
                 Value::List(items) if !items.is_empty() && self.block() => {
-                    self.out.push_str(&format!("{space}{name}:\n"));
+                    self.push(format!("{space}{name}:\n"));
                     for item in items {
                         let comment = self.comment("#");
-                        self.out.push_str(&format!("{space}- {}{comment}\n", item.to_json()));
+                        self.push(format!("{space}- {}{comment}\n", item.to_json()));
                     }
                 }
                 other => {
                     let comment = self.comment("#");
-                    self.out.push_str(&format!("{space}{name}: {}{comment}\n", other.to_json()));
+                    self.push(format!("{space}{name}: {}{comment}\n", other.to_json()));
                 }
             }
         }
@@ -108,15 +112,15 @@ impl Writer {
         let space = " ".repeat(indent);
         self.out.push_str("{\n");
         for (at, (name, value)) in fields.iter().enumerate() {
-            self.out.push_str(&format!("{space}  {} : ", Value::text(name.clone()).to_json()));
+            self.push(format!("{space}  {} : ", Value::text(name.clone()).to_json()));
             match value {
                 Value::Map(inner) => self.json(inner, indent + 2),
                 other => self.out.push_str(&other.to_json()),
             }
             let comment = self.comment("//");
-            self.out.push_str(&format!("{}{comment}\n", if at + 1 < fields.len() { "," } else { "" }));
+            self.push(format!("{}{comment}\n", if at + 1 < fields.len() { "," } else { "" }));
         }
-        self.out.push_str(&format!("{space}}}"));
+        self.push(format!("{space}}}"));
     }
 }
 

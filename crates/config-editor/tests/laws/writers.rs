@@ -60,10 +60,10 @@ fn a_writer_writes_what_it_is_told() {
 }
 
 fn process(path: &Path, numbers: &[usize]) -> Child {
-    let numbers: String = numbers.iter().map(|number| format!("\n{number}")).collect();
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "writers::a_writer_writes_what_it_is_told", "--test-threads=1"])
-        .env(WORK, format!("{}{numbers}", path.display()))
+        .env(WORK, format!("{}\n{}", path.display(), numbers.join("\n")))
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
         .spawn()

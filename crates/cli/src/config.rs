@@ -182,6 +182,8 @@ pub(crate) struct Config {
     user: ConfigFile,
     /// The folder of the user's settings file.
     settings: PathBuf,
+    /// Whether the environment comes before the files; not when a file is judged by itself.
+    with_environment: bool,
 }
 
 impl Config {
@@ -189,14 +191,16 @@ impl Config {
         let place = Place::find()?;
         let repository = read(&place.root.join(CONFIG_FILE))?;
         repository.harmless().with_context(|| format!("{}", place.root.join(CONFIG_FILE).display()))?;
-        let (user, settings) = match etcetera::base_strategy::choose_native_strategy() {
-            Ok(strategy) => {
-                let settings = strategy.config_dir().join("lockkeeper");
-                (read(&settings.join(CONFIG_FILE))?, settings)
-            }
-            Err(_) => (ConfigFile::default(), PathBuf::new()),
+        let (user, settings) = match user_folder() {
+            Some(settings) => (read(&settings.join(CONFIG_FILE))?, settings),
+            None => (ConfigFile::default(), PathBuf::new()),
         };
-        Ok(Config { home: home()?, place, repository, user, settings })
+        Ok(Config { home: home()?, place, repository, user, settings, with_environment: true })
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        let set = || std::env::var(name).ok().filter(|value| !value.is_empty());
+        if self.with_environment && !name.is_empty() { set() } else { None }
     }
 
     /// A file that the settings name: one without a folder lies beside them, wherever the service was started.
@@ -205,7 +209,7 @@ impl Config {
     }
 
     fn text(&self, variables: &[&str], field: impl Fn(&ConfigFile) -> Option<&String>) -> Option<String> {
-        let set = variables.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        let set = variables.iter().find_map(|name| self.variable(name));
         set.or_else(|| field(&self.repository).cloned()).or_else(|| field(&self.user).cloned())
     }
 
@@ -241,10 +245,7 @@ impl Config {
 
     /// The engine, and what names it.
     pub(crate) fn engine(&self) -> EngineChoice {
-        let variable = |from: &'static str| {
-            let url = std::env::var(from).ok().filter(|value| !value.is_empty())?;
-            Some(EngineChoice { url, from })
-        };
+        let variable = |from: &'static str| Some(EngineChoice { url: self.variable(from)?, from });
         let own = variable("LOCKKEEPER_ENGINE").or_else(|| variable("LOCK_REDIS_URL"));
         // Other programs read REDIS_URL, too: what the user wrote down for us comes before it.
         own.or_else(|| Some(EngineChoice { url: self.user.engine.clone()?, from: "the settings file" }))
@@ -274,8 +275,7 @@ impl Config {
 
     /// The space whose files are shared with clients that know nothing of Lockkeeper.
     pub(crate) fn shared_space(&self) -> Result<Option<Space>> {
-        let named = std::env::var("LOCKKEEPER_REDIS_SHARED_SPACE").ok().filter(|value| !value.is_empty());
-        let named = named.or_else(|| self.user.redis.shared_space.clone());
+        let named = self.variable("LOCKKEEPER_REDIS_SHARED_SPACE").or_else(|| self.user.redis.shared_space.clone());
         named.map(|space| Space::parse(&space).context("redis.shared_space")).transpose()
     }
 
@@ -284,7 +284,7 @@ impl Config {
     }
 
     pub(crate) fn listen(&self) -> Option<String> {
-        std::env::var("LOCKKEEPER_LISTEN").ok().filter(|value| !value.is_empty()).or_else(|| self.user.listen.clone())
+        self.variable("LOCKKEEPER_LISTEN").or_else(|| self.user.listen.clone())
     }
 
     pub(crate) fn allowed_hosts(&self) -> Vec<String> {
@@ -338,7 +338,7 @@ impl Config {
             }
             rules.quota_window = window;
         }
-        let limit = match std::env::var("LOCK_RATE_LIMIT_PER_MIN").ok().filter(|value| !value.is_empty()) {
+        let limit = match self.variable("LOCK_RATE_LIMIT_PER_MIN") {
             Some(limit) => Some(limit.parse().context("LOCK_RATE_LIMIT_PER_MIN is a number; 0 is no limit")?),
             None => self.user.quota.limit,
         };
@@ -398,7 +398,7 @@ impl Config {
         name: &str,
         field: impl Fn(&ConfigFile) -> Option<&String>,
     ) -> Result<Option<Millis>> {
-        if let Some(value) = std::env::var(variable).ok().filter(|value| !variable.is_empty() && !value.is_empty()) {
+        if let Some(value) = self.variable(variable) {
             let number: u64 = value.parse().with_context(|| format!("{variable} is a whole number, not '{value}'"))?;
             return Ok(Some(Millis(number.saturating_mul(unit))));
         }
@@ -443,9 +443,54 @@ pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
     policy(text).with_context(place)
 }
 
+/// The folder of the user's own settings file.
+pub(crate) fn user_folder() -> Option<PathBuf> {
+    etcetera::base_strategy::choose_native_strategy().ok().map(|strategy| strategy.config_dir().join("lockkeeper"))
+}
+
+/// Judges the text of a settings file by itself, whatever the environment says.
+pub(crate) fn judge(text: &str, of_repository: bool) -> Result<()> {
+    let mut file = parsed(text)?;
+    if of_repository {
+        file.harmless()?;
+    }
+    if let Some(space) = file.space.take() {
+        Space::parse(&space).context("space")?;
+    }
+    if let Some(url) = &file.url {
+        lockkeeper_client::Endpoint::parse(url, None).context("url")?;
+    }
+    match file.durability.as_deref() {
+        None | Some("always" | "interval") => {}
+        Some(other) => bail!("durability is \"always\" or \"interval\", not \"{other}\""),
+    }
+    let nowhere = || PathBuf::from("/");
+    let place = Place { root: nowhere(), shared: nowhere(), here: nowhere() };
+    let (home, settings, repository) = (nowhere(), nowhere(), ConfigFile::default());
+    let alone = Config { home, place, repository, user: file, settings, with_environment: false };
+    alone.space()?;
+    alone.settings()?;
+    alone.shared_space()?;
+    match (&alone.user.policy, &alone.user.policy_file) {
+        (Some(_), Some(_)) => bail!("a policy is in [policy] or in the file that policy_file names, not in both"),
+        (Some(text), None) => policy(text.clone()).map(drop).context("policy"),
+        // The file need not be there yet.
+        (None, _) => Ok(()),
+    }
+}
+
+/// Reads a settings file. What is wrong is said by its line, which is not repeated: a URL may hold a password.
+fn parsed(text: &str) -> Result<ConfigFile> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+        let at = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        anyhow::anyhow!("{at}{}", error.message().trim())
+    })
+}
+
 fn read(path: &Path) -> Result<ConfigFile> {
     match std::fs::read_to_string(path) {
-        Ok(text) => toml::from_str(&text).with_context(|| format!("{} can't be used", path.display())),
+        Ok(text) => parsed(&text).with_context(|| format!("{} can't be used", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ConfigFile::default()),
         Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),
     }

@@ -6,6 +6,7 @@ mod audit;
 mod bench;
 mod completions;
 mod config;
+mod config_editor;
 mod context;
 mod doctor;
 mod failure;
@@ -94,6 +95,9 @@ enum Verb {
     /// Ask who may do what.
     #[command(subcommand)]
     Policy(policy::Policy),
+    /// Read and change settings, or any TOML, YAML or JSON file that others change at the same time.
+    #[command(subcommand)]
+    Config(config_editor::Edits),
     /// Show what was asked, and what came of it.
     Audit(audit::Audit),
     /// Show the service: where it keeps things, what it is set to, how much it holds.
@@ -133,6 +137,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Packages(verb) => verb.run(context),
         Verb::Advisory(verb) => verb.run(context),
         Verb::Policy(verb) => verb.run(context),
+        Verb::Config(verb) => verb.run(context),
         Verb::Audit(verb) => verb.run(context),
         Verb::Status(verb) => verb.run(context),
         Verb::Doctor(verb) => verb.run(context),

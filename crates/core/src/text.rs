@@ -46,6 +46,22 @@ pub fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// How many letters have to be changed, added or left out to come from one word to the other.
+pub fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +78,10 @@ mod tests {
     fn percent_signs_are_decoded_where_they_mean_something() {
         assert_eq!(percent_decoded("a%20b%2Fc%C3%A4"), "a b/cä");
         assert_eq!(percent_decoded("100%, %zz and %4"), "100%, %zz and %4");
+    }
+
+    #[test]
+    fn words_differ_by_as_many_letters_as_have_to_be_changed() {
+        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
     }
 }

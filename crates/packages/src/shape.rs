@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use lockkeeper_core::text::distance;
 use serde_json::Value;
 
 use crate::problem::{Check, Problems, shortened};
@@ -203,22 +204,6 @@ fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
     format!("known are {}{more}", names.join(" "))
 }
 
-/// How many letters have to be changed, added or left out to come from one word to the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +212,5 @@ mod tests {
     fn a_slip_of_the_pen_is_recognised() {
         assert_eq!(suggestion("prioritty", ["priority", "locks"].into_iter()), "did you mean priority?");
         assert_eq!(suggestion("zzz", ["priority", "locks"].into_iter()), "known are priority locks");
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
     }
 }

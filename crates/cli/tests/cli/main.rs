@@ -2,6 +2,7 @@
 
 mod advisory;
 mod bench;
+mod config;
 mod crash;
 mod doors;
 mod features;

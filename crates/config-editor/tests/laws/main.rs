@@ -1,0 +1,6 @@
+//! What holds for every file that is edited here.
+
+mod edits;
+mod files;
+mod random;
+mod writers;

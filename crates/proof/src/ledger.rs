@@ -217,7 +217,12 @@ impl Ledger {
 
     /// Takes the ledger's lock. Appending does so by itself; this is for whoever does something else meanwhile.
     pub fn lock(&self) -> Result<LedgerLock<'_>> {
-        LedgerLock::acquire(&self.events, &self.guard, &self.options.agent_id, self.options.lock_timeout)
+        self.lock_if(|| Ok(()))
+    }
+
+    fn lock_if(&self, wanted: impl FnMut() -> Result<()>) -> Result<LedgerLock<'_>> {
+        let Options { agent_id, lock_timeout, .. } = &self.options;
+        LedgerLock::acquire(&self.events, &self.guard, agent_id, *lock_timeout, wanted)
     }
 
     /// Removes a lock whose holder is proved dead. A lock that proves nothing is removed only if it is older than
@@ -379,20 +384,27 @@ impl Ledger {
             let (found, asked) = (self.profile, event.profile());
             return Err(Error::ProfileMismatch { path: self.proof.path.clone(), found, asked });
         }
-        // It may be known without the lock, and without having written anything.
-        let seen = self.sequence()?;
-        if let Some(expected) = expected.filter(|expected| *expected < seen) {
-            return Err(Error::SequenceMismatch { expected, actual: seen });
-        }
-        // The content does not depend on the number, so its sync is nobody else's wait.
-        let staged = self.stage(event)?;
-        let lock = self.lock()?;
+        // The content does not depend on the number, so its sync is nobody else's wait. But where a compare may fail, most
+        // of a crowd would sync in vain.
+        let early = if expected.is_none() { Some(self.stage(event)?) } else { None };
+        let lock = self.lock_if(|| self.compare(expected).map(|_| ()))?;
+        self.compare(expected)?;
+        let staged = early.map_or_else(|| self.stage(event), Ok)?;
         if !matches!(event.kind(), Kind::Other | Kind::NodeCreated(_)) {
             let claims = self.caught_up()?;
             claims.admits(event.kind(), self.now())?;
         }
         let sequence = self.publish(staged, expected)?;
         self.finish(lock, sequence)
+    }
+
+    /// The ledger's end, if it is where it is expected to be.
+    fn compare(&self, expected: Option<Sequence>) -> Result<Sequence> {
+        let actual = self.sequence()?;
+        match expected.filter(|expected| *expected != actual) {
+            Some(expected) => Err(Error::SequenceMismatch { expected, actual }),
+            None => Ok(actual),
+        }
     }
 
     /// Works while the ledger is locked; what it appends is durable when this returns.
@@ -425,11 +437,7 @@ impl Ledger {
     fn publish(&self, mut staged: Staged<'_>, expected: Option<Sequence>) -> Result<Sequence> {
         let name = staged.name.clone().expect("staged with a name");
         loop {
-            let actual = self.sequence()?;
-            if let Some(expected) = expected.filter(|expected| *expected != actual) {
-                return Err(Error::SequenceMismatch { expected, actual });
-            }
-            let next = actual.next()?;
+            let next = self.compare(expected)?.next()?;
             match self.events.rename_new(&name, &self.profile.file_name(next)) {
                 Ok(()) => {
                     staged.name = None;

@@ -206,11 +206,13 @@ pub struct LedgerLock<'a> {
 }
 
 impl<'a> LedgerLock<'a> {
+    /// Waits for its turn and then for the lock. It gives up as soon as the lock is not wanted any more.
     pub(crate) fn acquire(
         folder: &'a Folder,
         guard: &'a Guard,
         agent_id: &str,
         timeout: Duration,
+        mut wanted: impl FnMut() -> Result<()>,
     ) -> Result<LedgerLock<'a>> {
         let began = Instant::now();
         let deadline = began + timeout;
@@ -222,6 +224,8 @@ impl<'a> LedgerLock<'a> {
         let Some(mut turn) = Turn::take(folder, deadline).map_err(failed())? else { return Err(timed_out()) };
         let mut empty = None;
         loop {
+            // Whoever waited in vain hands on at once.
+            wanted()?;
             if let Some(file) = create(folder, agent_id, &mut turn).map_err(failed())? {
                 return Ok(LedgerLock { folder, guard, file: Some(file), turn: Some(turn) });
             }

@@ -17,6 +17,7 @@ mod packages;
 mod place;
 mod policy;
 mod ports;
+mod proof;
 mod room;
 mod run;
 mod serve;
@@ -86,6 +87,9 @@ enum Verb {
     /// Check, plan and lock packages of work.
     #[command(subcommand)]
     Packages(packages::Packages),
+    /// Work with the ledgers of proofs on disk, and claim their nodes.
+    #[command(subcommand)]
+    Proof(proof::Proof),
     /// Ask who may do what.
     #[command(subcommand)]
     Policy(policy::Policy),
@@ -126,6 +130,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Feature(verb) => verb.run(context),
         Verb::Ports(verb) => verb.run(context),
         Verb::Packages(verb) => verb.run(context),
+        Verb::Proof(verb) => verb.run(context),
         Verb::Policy(verb) => verb.run(context),
         Verb::Audit(verb) => verb.run(context),
         Verb::Status(verb) => verb.run(context),

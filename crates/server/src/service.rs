@@ -29,7 +29,7 @@ use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::spans::{self, Attribute, Span, Spans};
 use lockkeeper_keeper::trace::TraceParent;
-use lockkeeper_wire::answer::{Done, PolicyReloaded};
+use lockkeeper_wire::answer::{Done, OutsideList, PolicyReloaded};
 use lockkeeper_wire::operation::{Access, Operation};
 use lockkeeper_wire::request::Asker;
 use lockkeeper_wire::word::Word;
@@ -125,6 +125,7 @@ pub struct Service {
     packages: Arc<Semaphore>,
     pub(crate) audit: Audit,
     spans: Option<Spans>,
+    outside: Option<Arc<dyn Elsewhere>>,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
     started: Instant,
@@ -157,6 +158,11 @@ impl Noted {
 }
 
 type Body = Result<Vec<u8>, No>;
+/// What others keep.
+pub trait Elsewhere: std::fmt::Debug + Send + Sync {
+    /// May take a while.
+    fn list(&self) -> OutsideList;
+}
 
 impl Service {
     pub fn new(
@@ -178,6 +184,7 @@ impl Service {
             packages: Arc::new(Semaphore::new(1)),
             audit,
             spans: None,
+            outside: None,
             metrics,
             about,
             started: Instant::now(),
@@ -186,6 +193,18 @@ impl Service {
             asked_to_stop: AtomicBool::new(false),
             holders: Mutex::default(),
         }
+    }
+
+    /// Shows what others keep beside the locks; it is asked on a thread of its own, since it may read files.
+    #[must_use]
+    pub fn with_outside(self, list: Arc<dyn Elsewhere>) -> Service {
+        Service { outside: Some(list), ..self }
+    }
+
+    pub(crate) async fn outside(&self) -> OutsideList {
+        let Some(list) = self.outside.clone() else { return OutsideList::default() };
+        let listed = tokio::task::spawn_blocking(move || list.list()).await;
+        listed.unwrap_or_else(|error| OutsideList { locks: Vec::new(), problems: vec![error.to_string()] })
     }
 
     /// Tells of each request there, too.

@@ -231,3 +231,20 @@ pub(crate) fn temporary(before: &str, after: &str) -> io::Result<String> {
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     Ok(format!("{before}{:016x}{after}", u64::from_ne_bytes(random)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_taken_is_not_given_again() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        folder.write_synced("first", b"1", 0o644).unwrap();
+        folder.write_synced("second", b"2", 0o644).unwrap();
+        folder.rename_new("first", "event").unwrap();
+        assert_eq!(folder.rename_new("second", "event").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(place.path().join("event")).unwrap(), b"1");
+        assert_eq!(std::fs::read(place.path().join("second")).unwrap(), b"2");
+    }
+}

@@ -105,17 +105,12 @@ impl Where {
     fn options(&self) -> Result<Options, Failure> {
         let lock_timeout = length(&self.lock_timeout)?;
         // Files of claims are kept where somebody wants them: where their folder is.
-        let claim_files = self.profile != Some(Profile::Af) && self.dir.join("locks").is_dir();
+        let claim_files = self.dir.join("locks").is_dir();
         Ok(Options { profile: self.profile, lock_timeout, claim_files, ..Options::default() })
     }
 
     fn open(&self) -> Result<Ledger, Failure> {
-        let ledger = self.options()?.open(&self.dir)?;
-        if ledger.profile() == Profile::Doc {
-            return Ok(ledger);
-        }
-        // The program keeps its own files.
-        Ok(Options { claim_files: false, ..self.options()? }.open(&self.dir)?)
+        Ok(self.options()?.open(&self.dir)?)
     }
 }
 

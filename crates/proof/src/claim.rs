@@ -148,7 +148,11 @@ impl Ledger {
     }
 
     fn write_file(&self, claim: &Claim) -> Result<()> {
-        if self.options.claim_files { claim_file::write(&self.proof, claim) } else { Ok(()) }
+        match self.profile() {
+            Profile::Doc if self.options.claim_files => claim_file::write(&self.proof, claim),
+            // The program keeps its own files.
+            Profile::Doc | Profile::Af => Ok(()),
+        }
     }
 }
 

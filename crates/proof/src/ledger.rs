@@ -35,7 +35,7 @@ pub struct Options {
     pub lock_timeout: Duration,
     /// How often an optimistic append is tried.
     pub tries: u32,
-    /// Whether claims get a file in `locks/` besides their event.
+    /// Whether claims get a file in `locks/` besides their event; in the program's ledgers they never do.
     pub claim_files: bool,
     /// The wall clock. Claims are judged by it while the ledger is locked.
     pub clock: fn() -> Timestamp,

@@ -93,7 +93,8 @@ impl Process {
             let pid_namespace = namespace()?;
             Some(Process { pid: pid.as_raw_nonzero().get(), pid_start: start, pid_namespace, boot_id: boot_id()? })
         });
-        OWN.as_ref()
+        // A process that was forked since is another one; of that one nothing is said, so nobody calls it dead.
+        OWN.as_ref().filter(|own| own.pid == rustix::process::getpid().as_raw_nonzero().get())
     }
 
     pub(crate) fn life(&self, folder: &Folder) -> Life {

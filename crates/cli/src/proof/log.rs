@@ -36,7 +36,9 @@ impl Log {
             output::json(&json!({ "success": true, "sequence": sequence, "events": events }));
             return Ok(());
         }
-        events.iter().for_each(|event| say!("{:>6}  {}", event.sequence, event.json.trim_end()));
+        for event in &events {
+            say!("{:>6}  {}", event.sequence, event.json.trim_end());
+        }
         let shown = events.last().map_or(after, |event| event.sequence);
         if events.is_empty() {
             say!("No events.");

@@ -45,7 +45,9 @@ impl Recover {
             output::json(&json!({ "success": !kept, "lock": recovery, "leftovers": leftovers }));
             return if kept { Err(Failure::Silent(Word::Busy.exit_code())) } else { Ok(()) };
         }
-        leftovers.iter().for_each(|name| say!("Removed ledger/{name}"));
+        for name in &leftovers {
+            say!("Removed ledger/{name}");
+        }
         match recovery {
             Recovery::Free => say!("There is no lock."),
             Recovery::Removed { was } => say!("Removed the lock: {}", was.describe()),

@@ -22,7 +22,11 @@ pub(crate) fn run(context: &Context, place: &Where) -> Result<(), Failure> {
             note!("and {} more", found.left_out);
         }
         let verdict = if sound { "can be read by everybody" } else { "can't be relied on" };
-        say!("{} of the profile {}: the ledger {verdict}.", output::counted(found.events as usize, "event"), found.profile);
+        say!(
+            "{} of the profile {}: the ledger {verdict}.",
+            output::counted(found.events as usize, "event"),
+            found.profile
+        );
     }
     if sound { Ok(()) } else { Err(Failure::Silent(1)) }
 }

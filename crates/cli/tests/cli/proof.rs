@@ -102,7 +102,8 @@ fn a_lock_that_proves_nothing_is_waited_for_and_removed_only_by_word() {
     std::fs::remove_file(PathBuf::from(&desk.dir).join("ledger/event-000001.json")).unwrap();
     std::fs::write(PathBuf::from(&desk.dir).join("ledger/event-000002.json"), "{").unwrap();
     let (code, found) = desk.json("verify", &[]);
-    let problems: Vec<&str> = found["findings"].as_array().unwrap().iter().filter_map(|one| one["problem"].as_str()).collect();
+    let problems: Vec<&str> =
+        found["findings"].as_array().unwrap().iter().filter_map(|one| one["problem"].as_str()).collect();
     assert!(code == 1 && problems == ["gap", "bad_event"], "{found}");
     assert_eq!(desk.say("claims", &[]).code, 1);
     assert_eq!(desk.house.say("a", &["proof", "status", "/nowhere"]).code, 1);
@@ -142,7 +143,11 @@ fn claims_of_proofs_that_the_user_names_are_listed_beside_the_locks_and_only_sho
     assert!(held["owner"] == "prover-1" && held["read_only"] == true && list["total"] == 0, "{list}");
     assert!(list["outside_problems"][0].as_str().unwrap().contains("/nowhere"), "{list}");
     assert!(desk.house.say("a", &["lock", "list"]).out.contains("read-only: proof:"));
-    assert_eq!(desk.house.say("a", &["lock", "acquire", held["key"].as_str().unwrap()]).code, 2, "it is no key of ours");
+    assert_eq!(
+        desk.house.say("a", &["lock", "acquire", held["key"].as_str().unwrap()]).code,
+        2,
+        "it is no key of ours"
+    );
     assert_eq!(desk.say("release", &["1.2", "--owner", "prover-1"]).code, 0);
     assert!(desk.house.json("a", &["lock", "list"])["outside"].is_null(), "what was released is gone");
     // A repository must not make the service read folders.

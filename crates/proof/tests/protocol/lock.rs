@@ -153,7 +153,7 @@ fn an_error_that_is_not_about_a_lock_that_exists_is_told_at_once() {
 fn nobody_is_inside_with_anybody_else_while_holders_are_killed() {
     let proof = Proof::new(Profile::Doc);
     let mut players: Vec<Player> = (0..6).map(|_| Player::start("enters", &proof.path(), &[])).collect();
-    for _ in 0..if deep() { 200 } else { 12 } {
+    for _ in 0..if deep() { 200 } else { 6 } {
         for player in &mut players {
             player.hear("ready").unwrap();
             player.hear("entered");
@@ -192,4 +192,21 @@ fn ours_wait_in_a_queue_with_their_timeout_and_leave_no_thread_behind_that_holds
         Sequence(2)
     );
     proof.assert_sound();
+}
+
+#[test]
+fn ours_that_follow_each_other_leave_a_gap_that_somebody_who_polls_can_see() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    let (began, mut gap) = (Instant::now(), Instant::now());
+    while began.elapsed() < Duration::from_secs(2) {
+        let asked = Instant::now();
+        let lock = ledger.lock().unwrap();
+        if asked.elapsed() > Duration::from_millis(11) {
+            gap = Instant::now();
+        }
+        assert!(gap.elapsed() < Duration::from_millis(1500), "one poll in 10 ms finds it free");
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(lock.release().unwrap());
+    }
 }

@@ -15,6 +15,7 @@ mod flood;
 mod percentiles;
 mod postgres;
 mod process;
+mod proof;
 mod redis;
 
 use std::path::PathBuf;
@@ -104,6 +105,20 @@ enum Contender {
         #[command(flatten)]
         load: Load,
     },
+    /// Appends to a proof's ledger, by so many processes.
+    ProofAppends {
+        folder: PathBuf,
+        way: proof::Way,
+        #[command(flatten)]
+        load: Load,
+    },
+    #[command(hide = true)]
+    ProofWorker {
+        proof: PathBuf,
+        way: proof::Way,
+        #[command(flatten)]
+        load: Load,
+    },
     /// From the start of a program to its end.
     Process {
         #[arg(long, default_value_t = 200)]
@@ -150,6 +165,8 @@ fn main() -> anyhow::Result<()> {
         Contender::EchoServe { path } => return echo::serve(&path),
         Contender::EchoPairs { place, load } => echo::pairs(&place, load)?,
         Contender::Fsync { folder, load } => disk::fsync(&folder, load)?,
+        Contender::ProofAppends { folder, way, load } => proof::appends(&folder, way, load)?,
+        Contender::ProofWorker { proof, way, load } => return proof::work(&proof, way, load.length()),
         Contender::Process { runs, command } => process::starts(&command, runs)?,
     };
     let Times { elapsed, rounds, failures, first_failure, .. } = times;

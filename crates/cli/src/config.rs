@@ -25,6 +25,7 @@ use crate::place::{CONFIG_FILE, Place};
 const ATTEMPTS_DEFAULT: u32 = 3;
 const ATTEMPTS_MAX: u32 = 10;
 const BACKOFF_MAX: Millis = Millis(10_000);
+const PROOFS_MAX: usize = 64;
 
 /// What a lockkeeper.toml may say.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -49,6 +50,7 @@ pub(crate) struct ConfigFile {
     ports: PortsTable,
     redis: RedisTable,
     advisory: AdvisoryTable,
+    proof: ProofTable,
     /// Who may do what, here or in a file of its own.
     policy: Option<PolicyText>,
     policy_file: Option<PathBuf>,
@@ -71,6 +73,13 @@ struct RedisTable {
     /// How often a Redis that can't be reached is tried for one question, and how long to wait in between.
     attempts: Option<u32>,
     backoff: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProofTable {
+    /// Proofs whose claims are shown beside the locks.
+    directories: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -115,6 +124,7 @@ impl ConfigFile {
             ports,
             redis,
             advisory,
+            proof,
             policy,
             policy_file,
         } = self;
@@ -130,6 +140,7 @@ impl ConfigFile {
             ("ports", *ports != PortsTable::default()),
             ("redis", *redis != RedisTable::default()),
             ("advisory.database_url", advisory.database_url.is_some()),
+            ("proof", *proof != ProofTable::default()),
             ("policy", policy.is_some()),
             ("policy_file", policy_file.is_some()),
         ];
@@ -277,6 +288,18 @@ impl Config {
     pub(crate) fn shared_space(&self) -> Result<Option<Space>> {
         let named = self.variable("LOCKKEEPER_REDIS_SHARED_SPACE").or_else(|| self.user.redis.shared_space.clone());
         named.map(|space| Space::parse(&space).context("redis.shared_space")).transpose()
+    }
+
+    /// The proofs whose claims are shown beside the locks. Whatever a service may read, a list shows: so the user names them.
+    pub(crate) fn proof_directories(&self) -> Result<Vec<PathBuf>> {
+        let folders = &self.user.proof.directories;
+        if folders.len() > PROOFS_MAX {
+            bail!("proof.directories has at most {PROOFS_MAX} folders");
+        }
+        match folders.iter().find(|folder| !folder.is_absolute()) {
+            Some(folder) => bail!("proof.directories: {} is no absolute path", folder.display()),
+            None => Ok(folders.clone()),
+        }
     }
 
     pub(crate) fn durability(&self) -> Option<String> {

@@ -19,6 +19,7 @@ mod packages;
 mod place;
 mod policy;
 mod ports;
+mod proof;
 mod room;
 mod run;
 mod serve;
@@ -92,6 +93,9 @@ enum Verb {
     /// Take and watch advisory locks of a PostgreSQL database.
     #[command(subcommand)]
     Advisory(advisory::Advisory),
+    /// Work with the ledgers of proofs on disk, and claim their nodes.
+    #[command(subcommand)]
+    Proof(proof::Proof),
     /// Ask who may do what.
     #[command(subcommand)]
     Policy(policy::Policy),
@@ -136,6 +140,7 @@ fn dispatch(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Ports(verb) => verb.run(context),
         Verb::Packages(verb) => verb.run(context),
         Verb::Advisory(verb) => verb.run(context),
+        Verb::Proof(verb) => verb.run(context),
         Verb::Policy(verb) => verb.run(context),
         Verb::Config(verb) => verb.run(context),
         Verb::Audit(verb) => verb.run(context),

@@ -28,6 +28,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::otlp::Collector;
 use crate::output::{note, say};
+use crate::proof::Outside;
 use crate::start;
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:5625";
@@ -134,6 +135,10 @@ impl Serve {
             Box::new(|| Config::load().and_then(|config| config.policy()).map_err(|error| format!("{error:#}")));
         let traced = collector.map(|collector| (collector, Spans::new(metrics.clone())));
         let mut service = Service::new(engine, space, settings, audit, metrics, about).with_policy(policy, read_anew);
+        let outside = Outside::new(config.proof_directories()?);
+        if !outside.is_empty() {
+            service = service.with_outside(Arc::new(outside));
+        }
         if let Some((collector, (spans, sent))) = traced {
             service = service.with_spans(spans);
             std::thread::Builder::new().name("spans".to_owned()).spawn(move || collector.run(&sent))?;

@@ -30,7 +30,7 @@ use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::spans::{self, Attribute, Span, Spans};
 use lockkeeper_keeper::trace::TraceParent;
-use lockkeeper_wire::answer::{Done, PolicyReloaded};
+use lockkeeper_wire::answer::{Done, OutsideList, PolicyReloaded};
 use lockkeeper_wire::operation::{Access, Operation};
 use lockkeeper_wire::request::Asker;
 use lockkeeper_wire::word::Word;
@@ -128,6 +128,7 @@ pub struct Service {
     pub(crate) audit: Audit,
     spans: Option<Spans>,
     advisory: Advisory,
+    outside: Option<Arc<dyn Elsewhere>>,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
     started: Instant,
@@ -160,6 +161,11 @@ impl Noted {
 }
 
 type Body = Result<Vec<u8>, No>;
+/// What others keep.
+pub trait Elsewhere: std::fmt::Debug + Send + Sync {
+    /// May take a while.
+    fn list(&self) -> OutsideList;
+}
 
 impl Service {
     pub fn new(
@@ -182,6 +188,7 @@ impl Service {
             audit,
             spans: None,
             advisory: Advisory::default(),
+            outside: None,
             metrics,
             about,
             started: Instant::now(),
@@ -190,6 +197,18 @@ impl Service {
             asked_to_stop: AtomicBool::new(false),
             holders: Mutex::default(),
         }
+    }
+
+    /// Shows what others keep beside the locks; it is asked on a thread of its own, since it may read files.
+    #[must_use]
+    pub fn with_outside(self, list: Arc<dyn Elsewhere>) -> Service {
+        Service { outside: Some(list), ..self }
+    }
+
+    pub(crate) async fn outside(&self) -> OutsideList {
+        let Some(list) = self.outside.clone() else { return OutsideList::default() };
+        let listed = tokio::task::spawn_blocking(move || list.list()).await;
+        listed.unwrap_or_else(|error| OutsideList { locks: Vec::new(), problems: vec![error.to_string()] })
     }
 
     /// Tells of each request there, too.

@@ -157,6 +157,32 @@ pub struct LockList {
     pub total: usize,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub waiting: Vec<WaiterView>,
+    /// What is held elsewhere and only shown here.
+    #[serde(flatten)]
+    pub outside: OutsideList,
+}
+
+/// Locks that somebody else keeps, such as the claims of a proof. They conflict with nothing here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct OutsideList {
+    #[serde(rename = "outside", skip_serializing_if = "Vec::is_empty", default)]
+    pub locks: Vec<OutsideView>,
+    /// What could not be read.
+    #[serde(rename = "outside_problems", skip_serializing_if = "Vec::is_empty", default)]
+    pub problems: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct OutsideView {
+    /// Such as `proof:DIR:1.2.3`.
+    pub key: String,
+    pub owner: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub created_at: Option<String>,
+    pub expires_at: String,
+    pub expires_in_ms: u64,
+    /// It can't be released or renewed here.
+    pub read_only: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

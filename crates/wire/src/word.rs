@@ -8,6 +8,7 @@ pub enum Word {
     Paused,
     NoPortsAvailable,
     RequestMismatch,
+    SequenceMismatch,
     LockLost,
     Compacted,
     RateLimited,
@@ -32,12 +33,13 @@ pub enum Word {
 }
 
 impl Word {
-    pub const ALL: [Word; 26] = [
+    pub const ALL: [Word; 27] = [
         Word::Busy,
         Word::Deadlock,
         Word::Paused,
         Word::NoPortsAvailable,
         Word::RequestMismatch,
+        Word::SequenceMismatch,
         Word::LockLost,
         Word::Compacted,
         Word::RateLimited,
@@ -86,6 +88,7 @@ impl Word {
             Word::Paused => ("paused", 409, 5),
             Word::NoPortsAvailable => ("no_ports_available", 409, 5),
             Word::RequestMismatch => ("request_mismatch", 409, 5),
+            Word::SequenceMismatch => ("sequence_mismatch", 409, 5),
             Word::LockLost => ("lock_lost", 410, 4),
             Word::Compacted => ("compacted", 410, 1),
             Word::RateLimited => ("rate_limited", 429, 7),

@@ -27,7 +27,7 @@ const fn shared(known: Known) -> Known {
     Known { of_repository: true, ..known }
 }
 
-pub(super) const ALL: [Known; 24] = [
+pub(super) const ALL: [Known; 25] = [
     shared(setting("space", &["LOCKKEEPER_SPACE"], "")),
     shared(setting("worktrees", &[], "shared")),
     shared(setting("lock.default_ttl", &["LOCK_TTL_MS"], "30s")),
@@ -47,6 +47,7 @@ pub(super) const ALL: [Known; 24] = [
     setting("redis.backoff", &[], "100ms"),
     setting("advisory.database_url", &["DATABASE_URL"], ""),
     shared(setting("advisory.namespaces", &[], "")),
+    setting("proof.directories", &[], ""),
     setting("policy", &[], ""),
     setting("policy_file", &["LOCKKEEPER_POLICY"], ""),
     setting("listen", &["LOCKKEEPER_LISTEN"], "127.0.0.1:5625"),

@@ -34,7 +34,9 @@ impl List {
             output::json(&list);
             return Ok(());
         }
-        if list.locks.is_empty() {
+        if list.locks.is_empty() && !list.outside.locks.is_empty() {
+            say!("Nothing of ours is locked.");
+        } else if list.locks.is_empty() {
             say!("{}", if self.key.is_some() { "Nothing of that is locked." } else { "Nothing is locked." });
         } else if self.verbose {
             output::table(
@@ -73,6 +75,11 @@ impl List {
         if list.total > list.locks.len() {
             note!("{} of {} shown; --limit N shows more.", list.locks.len(), list.total);
         }
+        for held in &list.outside.locks {
+            let more = output::millis(held.expires_in_ms);
+            say!("Elsewhere, read-only: {} is held by {} for {more}", held.key, held.owner);
+        }
+        list.outside.problems.iter().for_each(|problem| note!("{problem}"));
         for waiter in &list.waiting {
             say!("Waiting: {} for {} until {}", waiter.owner, waiter.wants.join(", "), output::moment(&waiter.until));
         }

@@ -10,6 +10,7 @@ mod house;
 mod locks;
 mod mcp;
 mod packages;
+mod proof;
 mod readme;
 mod run;
 mod security;

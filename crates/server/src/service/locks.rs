@@ -14,7 +14,7 @@ use lockkeeper_core::state::State;
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{
-    Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView,
+    Changed, Checked, Granted, HistoryList, HolderView, KeyStatus, Listed, LockList, LockView, OutsideList,
 };
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
@@ -224,6 +224,7 @@ impl Service {
         self.permit_look(Operation::Active, caller, &body, about.as_ref())?;
         let most = door::limit(body.limit, LIST_DEFAULT, LIST_MAX)?;
         let waiting = body.waiting == Some(true);
+        let outside = if about.is_none() { self.outside().await } else { OutsideList::default() };
         let list = keeper.read(move |state, now| {
             let viewer = Viewer { now };
             let meant = |key: &Key| about.as_ref().is_none_or(|about| about.overlaps(key));
@@ -233,7 +234,7 @@ impl Service {
             waiters.retain(|waiter| waiter.asked.wants.iter().any(|want| meant(&want.target.key)));
             waiters.sort_unstable_by_key(|waiter| waiter.rank());
             let waiting = waiters.into_iter().take(most).map(|waiter| viewer.waiter(waiter)).collect();
-            LockList { locks: listed.collect(), total, waiting }
+            LockList { locks: listed.collect(), total, waiting, outside }
         });
         json(&list.await?)
     }

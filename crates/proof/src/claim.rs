@@ -1,0 +1,179 @@
+//! Claiming a node, keeping it, giving it back, and reaping what is expired: decided while the ledger is locked.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::claim_file;
+use crate::claims::{Claim, Claims};
+use crate::error::{Error, Result};
+use crate::event::{Kind, NewEvent};
+use crate::ledger::Ledger;
+use crate::limits::NODES_EACH_MAX;
+use crate::meta::checked_timeout;
+use crate::name::{NodeId, Owner, Sequence};
+use crate::profile::Profile;
+
+/// A claim that was given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Released {
+    pub claim: Claim,
+    pub sequence: Sequence,
+    /// It was over already: somebody may have believed that the node was free.
+    pub expired: bool,
+}
+
+/// What a reaping came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reaped {
+    /// Claims that were ended, or would be.
+    pub claims: Vec<Claim>,
+    /// The events that say so; none if it was only looked at.
+    pub events: Vec<Sequence>,
+    /// Files in `locks/` that were removed, or would be.
+    pub files: Vec<String>,
+}
+
+impl Ledger {
+    /// Claims a node; [`Error::NodeLocked`] says who has it and until when. Without a timeout it is that of `meta.json`.
+    pub fn claim(&self, node: &NodeId, owner: &Owner, timeout: Option<Duration>) -> Result<Claim> {
+        let node = NodeId::parse(node.as_str(), self.profile())?;
+        let timeout = self.timeout(timeout)?;
+        let ((claim, filed), sequence) = self.locked(|| {
+            let now = self.now();
+            let expires_at = after(now, timeout)?;
+            self.caught_up()?.may_be_claimed(&node, now)?;
+            let nodes = vec![node.clone()];
+            let kind = Kind::Claimed { nodes, owner: owner.clone(), expires_at };
+            let sequence = self.append_locked(&NewEvent::of(kind, now, self.profile()))?;
+            let (node, owner, acquired_at) = (node.clone(), owner.clone(), Some(now));
+            let claim = Claim { node, owner, acquired_at, expires_at, sequence };
+            let filed = self.write_file(&claim);
+            Ok(((claim, filed), Some(sequence)))
+        })?;
+        said(filed, sequence)?;
+        Ok(claim)
+    }
+
+    /// Makes a claim last longer, from now on. One that is over can't be refreshed where an expired claim is free.
+    pub fn refresh(&self, node: &NodeId, owner: &Owner, timeout: Option<Duration>) -> Result<Claim> {
+        let timeout = self.timeout(timeout)?;
+        let ((claim, filed), sequence) = self.locked(|| {
+            let now = self.now();
+            let mut claim = self.caught_up()?.owned_by(node, owner)?.clone();
+            if self.profile() == Profile::Doc && !claim.is_active(now) {
+                let (node, owner) = (node.clone(), owner.clone());
+                return Err(Error::ClaimExpired { node, owner, at: claim.expires_at });
+            }
+            claim.expires_at = after(now, timeout)?;
+            let (node, owner, expires_at) = (node.clone(), owner.clone(), claim.expires_at);
+            let kind = Kind::Refreshed { node, owner, expires_at };
+            let sequence = self.append_locked(&NewEvent::of(kind, now, self.profile()))?;
+            let filed = self.write_file(&claim);
+            Ok(((claim, filed), Some(sequence)))
+        })?;
+        said(filed, sequence)?;
+        Ok(claim)
+    }
+
+    /// Gives a claim back. Only its owner can, so whoever comes late does not end the successor's.
+    pub fn release(&self, node: &NodeId, owner: &Owner) -> Result<Released> {
+        let ((claim, filed, expired), sequence) = self.locked(|| {
+            let now = self.now();
+            let claim = self.caught_up()?.owned_by(node, owner)?.clone();
+            let kind = Kind::Released { nodes: vec![node.clone()], owner: Some(owner.clone()) };
+            let sequence = self.append_locked(&NewEvent::of(kind, now, self.profile()))?;
+            let filed = claim_file::remove_of(&self.proof, &claim);
+            let expired = !claim.is_active(now);
+            Ok(((claim, filed, expired), Some(sequence)))
+        })?;
+        said(filed, sequence)?;
+        Ok(Released { claim, sequence, expired })
+    }
+
+    /// Ends the claims whose expiry lies behind: first the event, then the file. However many do this at once, each
+    /// claim is ended by one event, because each looks again once it has the lock.
+    pub fn reap(&self) -> Result<Reaped> {
+        let due = self.reapable()?;
+        if due.claims.is_empty() && due.files.is_empty() {
+            return Ok(due);
+        }
+        let (reaped, _) = self.locked(|| {
+            let due = self.reapable()?;
+            let mut reaped = Reaped::default();
+            for (claims, event) in self.reaping(&due.claims) {
+                match self.append_locked(&event) {
+                    Ok(sequence) => reaped.events.push(sequence),
+                    // What was done is told; what was not is left for the next.
+                    Err(_) if !reaped.events.is_empty() => return Ok((reaped.clone(), reaped.events.last().copied())),
+                    Err(error) => return Err(error),
+                }
+                reaped.claims.extend(claims);
+            }
+            let removed = due.files.into_iter().filter(|file| claim_file::remove(&self.proof, file).is_ok());
+            reaped.files.extend(removed);
+            let last = reaped.events.last().copied();
+            Ok((reaped, last))
+        })?;
+        Ok(reaped)
+    }
+
+    /// What a reaping would do now.
+    pub fn reapable(&self) -> Result<Reaped> {
+        let now = self.now();
+        let claims = self.caught_up()?;
+        let stale: Vec<Claim> = claims.all().into_iter().filter(|claim| claim.is_stale(now)).cloned().collect();
+        let files = stale_files(self, &claims, now)?;
+        Ok(Reaped { claims: stale, events: Vec::new(), files })
+    }
+
+    /// The program writes one event for all nodes, the document one for each.
+    fn reaping(&self, claims: &[Claim]) -> Vec<(Vec<Claim>, NewEvent)> {
+        let each = match self.profile() {
+            Profile::Doc => 1,
+            Profile::Af => NODES_EACH_MAX,
+        };
+        let event = |claims: &[Claim]| {
+            let nodes: Vec<NodeId> = claims.iter().map(|claim| claim.node.clone()).collect();
+            let one = claims.iter().all(|claim| claim.owner == claims[0].owner);
+            let owner = one.then(|| claims[0].owner.clone());
+            (claims.to_vec(), NewEvent::of(Kind::Reaped { nodes, owner }, self.now(), self.profile()))
+        };
+        claims.chunks(each).map(event).collect()
+    }
+
+    fn timeout(&self, given: Option<Duration>) -> Result<Duration> {
+        given.map_or_else(|| self.claim_timeout(), checked_timeout)
+    }
+
+    fn write_file(&self, claim: &Claim) -> Result<()> {
+        match self.profile() {
+            Profile::Doc if self.options.claim_files => claim_file::write(&self.proof, claim),
+            // The program keeps its own files.
+            Profile::Doc | Profile::Af => Ok(()),
+        }
+    }
+}
+
+/// The event counts, whatever became of its file.
+fn said(filed: Result<()>, sequence: Sequence) -> Result<()> {
+    filed.map_err(|source| Error::ClaimFile { sequence, source: Box::new(source) })
+}
+
+/// Files whose time is over and whose claim is over too, or has never been there. A file that can't be read is left
+/// alone, and so is one whose claim was refreshed in the ledger.
+fn stale_files(ledger: &Ledger, claims: &Claims, now: Timestamp) -> Result<Vec<String>> {
+    let stale = |file: &claim_file::ClaimFile| {
+        let lives = |claim: &Claim| file.is_of(claim) && !claim.is_stale(now);
+        let node = NodeId::parse(&file.node_id, Profile::Doc).ok();
+        file.expires_at < now && !node.and_then(|node| claims.get(&node)).is_some_and(lives)
+    };
+    let found = claim_file::list(&ledger.proof)?;
+    Ok(found.into_iter().filter(|found| found.says.as_ref().is_ok_and(stale)).map(|found| found.name).collect())
+}
+
+fn after(now: Timestamp, timeout: Duration) -> Result<Timestamp> {
+    let timeout = SignedDuration::try_from(timeout).map_err(|_| Error::InvalidTimeout(timeout))?;
+    now.checked_add(timeout).map_err(|error| Error::Invalid(error.to_string()))
+}

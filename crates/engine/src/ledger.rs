@@ -29,14 +29,25 @@ pub struct Batch {
     pub posted: Vec<Posted>,
 }
 
-/// A document that people find beside the ledger, as long as it counts.
+/// A document that people find beside the ledger changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     pub id: String,
-    /// In the ledger's time.
-    pub expires: Time,
-    /// JSON; `None`: it is gone.
-    pub document: Option<String>,
+    pub change: Posting,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Posting {
+    /// It is there, or says something else: JSON. It counts until then, in the ledger's time.
+    Written {
+        document: String,
+        expires: Time,
+    },
+    /// It says the same, and counts until then.
+    Lasts {
+        expires: Time,
+    },
+    Gone,
 }
 
 /// A name outside of the ledger, by which clients that know nothing of ledgers see that something is taken.

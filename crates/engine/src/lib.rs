@@ -22,7 +22,7 @@ pub use durability::Durability;
 pub use embedded::Embedded;
 pub use ledger::{
     Append, Appended, Base, Batch, BatchId, Confirm, Delta, Durable, Engine, EngineError, Ledger, Outside, Posted,
-    Record, Shown, Strength,
+    Posting, Record, Shown, Strength,
 };
 pub use memory::Memory;
 pub use position::Position;

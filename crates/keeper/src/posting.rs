@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use lockkeeper_core::event::Event;
 use lockkeeper_core::lock::{Lock, LockId};
 use lockkeeper_core::state::State;
-use lockkeeper_core::time::Time;
-use lockkeeper_engine::Posted;
+use lockkeeper_engine::{Posted, Posting};
 use serde::Serialize;
 
 /// What a document says, in the words of the interfaces. Times are the ledger's, in microseconds.
@@ -26,17 +25,19 @@ struct Document<'a> {
 /// What changes by these events, which are applied to the state already. `noted`: how long the history was before.
 pub(crate) fn changes(state: &State, noted: u64, events: &[Event]) -> Vec<Posted> {
     let noted = state.history().after(noted).into_iter().flatten();
-    let mut ids: BTreeSet<LockId> = noted.filter_map(|entry| entry.lock).collect();
-    ids.extend(renewed(state, events));
-    ids.into_iter()
-        .map(|id| match state.lock(id) {
-            Some(lock) => Posted { id: id.to_string(), expires: lock.expires, document: Some(document(lock)) },
-            None => Posted { id: id.to_string(), expires: Time(0), document: None },
-        })
-        .collect()
+    let changed: BTreeSet<LockId> = noted.filter_map(|entry| entry.lock).collect();
+    let lasts = renewed(state, events).into_iter().collect::<BTreeSet<_>>();
+    let written = |id: LockId| match state.lock(id) {
+        Some(lock) => Posting::Written { document: document(lock), expires: lock.expires },
+        None => Posting::Gone,
+    };
+    let lasts = lasts.difference(&changed).filter_map(|id| state.lock(*id));
+    let lasts = lasts.map(|lock| (lock.id, Posting::Lasts { expires: lock.expires }));
+    let changed = changed.iter().map(|id| (*id, written(*id)));
+    changed.chain(lasts).map(|(id, change)| Posted { id: id.to_string(), change }).collect()
 }
 
-/// The locks that last longer by these events, and are in no history for that.
+/// The locks that last longer by these events. What else happens to a lock is in the history.
 pub(crate) fn renewed(state: &State, events: &[Event]) -> Vec<LockId> {
     let mut renewed: Vec<LockId> = Vec::new();
     for event in events {
@@ -46,8 +47,24 @@ pub(crate) fn renewed(state: &State, events: &[Event]) -> Vec<LockId> {
             Event::Beaten { sessions, .. } => {
                 renewed.extend(sessions.iter().flat_map(|session| state.locks_of(session)));
             }
-            // The history has them, with their keys.
-            _ => {}
+            Event::Released { .. }
+            | Event::Expired { .. }
+            | Event::Forced { .. }
+            | Event::Queued(_)
+            | Event::Withdrawn { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::SessionsForgotten { .. }
+            | Event::LossAccepted { .. }
+            | Event::RoomOpened { .. }
+            | Event::RoomClosed { .. }
+            | Event::Vanished { .. }
+            | Event::GivenBack { .. }
+            | Event::FeatureRegistered(_)
+            | Event::FeatureEnded { .. }
+            | Event::PortsAllocated { .. }
+            | Event::PortsFreed { .. }
+            | Event::ServerSeen { .. } => {}
         }
     }
     renewed

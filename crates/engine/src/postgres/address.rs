@@ -65,6 +65,13 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Whether it says in which schema the tables are.
+    pub(super) fn names_schema(&self) -> bool {
+        self.config.get_options().is_some_and(|options| options.contains("search_path"))
+    }
+}
+
 /// What is read here, and not by the client library.
 #[derive(Default)]
 struct Own {

@@ -16,6 +16,9 @@ use crate::{EngineError, tls};
 /// Older ones are not tried.
 const VERSION_MIN: i32 = 150_000;
 
+/// How much longer than we the server may take for a statement: what is large is given more time here, too.
+const STATEMENT_TIME_MORE: Duration = Duration::from_secs(60);
+
 /// Takes what the server says without being asked. Must not wait.
 pub(super) type Told = Box<dyn FnMut(AsyncMessage) + Send>;
 
@@ -112,14 +115,19 @@ impl Dial {
             .await
             .map_err(|error| self.explained(trouble::unreachable(place, &error)))?;
         let driver = tokio::spawn(drive(connection, told));
-        // The server gives up when we have: nothing is done for somebody who does not wait any more.
-        let millis = self.time_limit().as_millis();
+        // What a role or a server has otherwise by default. The server ends what it does for somebody who is gone, and in
+        // any case after a while.
+        let millis = (self.time_limit() + STATEMENT_TIME_MORE).as_millis();
         let settings = format!(
             "set statement_timeout = {millis}; set idle_in_transaction_session_timeout = {millis}; \
-             set client_min_messages = warning"
+             set idle_session_timeout = 0; set lock_timeout = 0; set client_min_messages = warning; \
+             set default_transaction_isolation = 'read committed'; set default_transaction_deferrable = off; \
+             set standard_conforming_strings = on"
         );
         let set = client.batch_execute(&settings).await;
         set.map_err(|error| trouble::of(&error, place).into_error())?;
+        // Not every system can notice that.
+        let _ = client.batch_execute("set client_connection_check_interval = 1000").await;
         Ok((client, driver))
     }
 
@@ -138,7 +146,8 @@ impl Dial {
         let asked = "select current_setting('server_version_num')::int, pg_is_in_recovery(), \
                      current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'on' \
                      and current_setting('full_page_writes') = 'on', current_setting('synchronous_commit') = 'off', \
-                     current_setting('server_version'), current_schema() is null";
+                     current_setting('server_version'), current_schema() is null, \
+                     current_setting('server_encoding'), current_setting('synchronous_commit')";
         let row = client.query_one(asked, &[]).await.map_err(|error| trouble::of(&error, place).into_error())?;
         let version: i32 = row.get(0);
         let refused = |why: &str| Err(EngineError::Invalid(format!("{place} {why}")));
@@ -155,10 +164,17 @@ impl Dial {
         if row.get(6) {
             return refused("has no schema to put tables into: look at search_path");
         }
-        if row.get(4) {
-            let set = client.batch_execute("set synchronous_commit = on").await;
-            set.map_err(|error| trouble::of(&error, place).into_error())?;
+        let encoding: String = row.get(7);
+        if encoding != "UTF8" {
+            return refused(&format!(
+                "has the encoding {encoding}: Lockkeeper needs a database with the encoding UTF8"
+            ));
         }
+        // Said again even if it is so: whoever changes it for the server does not change it for us.
+        let waits: String = row.get(8);
+        let waits = if row.get(4) { "on" } else { waits.as_str() };
+        let set = client.batch_execute(&format!("set synchronous_commit = {waits}")).await;
+        set.map_err(|error| trouble::of(&error, place).into_error())?;
         Ok(Facts { is_durable: row.get(3) })
     }
 

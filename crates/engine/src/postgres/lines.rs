@@ -58,13 +58,12 @@ impl Lines {
             // The connection is closed with it: an answer that comes after all must not be taken for another.
             return Err(Trouble::Late(late()));
         };
-        match answer {
-            Ok(answer) => {
-                self.idle.lock().expect("no holder panics").push(line);
-                Ok(answer)
-            }
-            Err(error) => Err(trouble::of(&error, place)),
+        let answer = answer.map_err(|error| (trouble::of(&error, place), trouble::is_missing(&error)));
+        // One whose statement was refused is as good as before, unless the tables have to be made anew.
+        if matches!(answer, Ok(_) | Err((Trouble::Unchanged(_) | Trouble::Full, false))) {
+            self.idle.lock().expect("no holder panics").push(line);
         }
+        answer.map_err(|(trouble, _)| trouble)
     }
 
     /// A connection that nobody uses; made, if there is none. As long as that has just failed, it is not tried again.

@@ -4,23 +4,19 @@
 //! that notifies can, in the whole server. It may be lost: whoever hears nothing for a second looks.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use lockkeeper_core::time::{Stamp, Time};
 use tokio::sync::Notify;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::dial::{Dial, Told};
-use crate::remote::{Ear, Patience, Stored};
-use crate::{BatchId, EngineError, Position, Record};
+use crate::remote::{Ear, Patience};
+use crate::{EngineError, Position};
 
 const CHANNEL: &str = "lockkeeper_moved";
 /// How often a silent connection is asked whether it still lives.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// Records up to this size are told whole; for larger ones others have to ask. PostgreSQL takes 8,000 bytes in all.
-const RECORD_BYTES_MAX: usize = 3700;
 
 #[derive(Debug)]
 pub(super) struct Notices {
@@ -34,7 +30,7 @@ struct Shared {
     /// By the tag of their space.
     ears: Mutex<HashMap<String, Weak<dyn Ear>>>,
     /// What is still to be told, by tag: only the last of each.
-    untold: Mutex<HashMap<String, String>>,
+    untold: Mutex<HashMap<String, Position>>,
     something: Notify,
 }
 
@@ -61,16 +57,8 @@ impl Notices {
     }
 
     /// Tells the others as soon as possible.
-    pub(super) fn announce(&self, tag: &str, before: Position, record: Record) {
-        let mut untold = self.shared.untold();
-        match untold.get_mut(tag) {
-            // What comes in between is read by whoever wants it.
-            Some(note) => *note = write_note(tag, &record, None),
-            None => {
-                untold.insert(tag.to_owned(), write_note(tag, &record, Some(before)));
-            }
-        }
-        drop(untold);
+    pub(super) fn announce(&self, tag: &str, end: Position) {
+        self.shared.untold().insert(tag.to_owned(), end);
         self.shared.something.notify_one();
     }
 }
@@ -88,7 +76,7 @@ impl Shared {
         self.ears.lock().expect("no holder panics")
     }
 
-    fn untold(&self) -> MutexGuard<'_, HashMap<String, String>> {
+    fn untold(&self) -> MutexGuard<'_, HashMap<String, Position>> {
         self.untold.lock().expect("no holder panics")
     }
 
@@ -97,7 +85,7 @@ impl Shared {
         let Some((tag, note)) = note.payload().split_once(' ') else { return };
         let Some(ear) = self.ears().get(tag).and_then(Weak::upgrade) else { return };
         match read_note(note) {
-            Some((end, record)) => ear.hear(end, record),
+            Some(end) => ear.hear(end, None),
             None => ear.look(),
         }
     }
@@ -160,8 +148,12 @@ async fn tell(shared: Arc<Shared>) {
     loop {
         shared.something.notified().await;
         let untold = std::mem::take(&mut *shared.untold());
-        for note in untold.into_values() {
-            connected = told(&shared, connected.take(), &note).await;
+        for (tag, end) in untold {
+            connected = told(&shared, connected.take(), &write_note(&tag, end)).await;
+            if connected.is_none() {
+                // Whoever hears nothing looks; what is told much later helps nobody.
+                break;
+            }
         }
     }
 }
@@ -182,73 +174,29 @@ async fn told(shared: &Shared, connected: Option<Client>, note: &str) -> Option<
     Some(client)
 }
 
-/// Where the end is now; and the record that led there, if others may know what is before it.
-fn write_note(tag: &str, record: &Record, before: Option<Position>) -> String {
-    let Position { epoch, revision, digest } = record.position;
-    let mut note = format!("{tag} {epoch:016x} {revision} {digest:016x}");
-    if let Some(before) = before.filter(|_| record.payload.len() <= RECORD_BYTES_MAX) {
-        let Stamp { time, wall } = record.stamp;
-        let _ = write!(note, " {:016x} {:032x} {} {wall} ", before.digest, record.batch.0, time.0);
-        for byte in &record.payload {
-            let _ = write!(note, "{byte:02x}");
-        }
-    }
-    note
+/// Where the end is now. Not what was written: everybody who can connect may listen, and tell.
+fn write_note(tag: &str, end: Position) -> String {
+    let Position { epoch, revision, digest } = end;
+    format!("{tag} {epoch:016x} {revision} {digest:016x}")
 }
 
-fn read_note(note: &str) -> Option<(Position, Option<Stored>)> {
+fn read_note(note: &str) -> Option<Position> {
     let mut words = note.split(' ');
-    let mut hex = |radix| u128::from_str_radix(words.next()?, radix).ok();
-    let (epoch, revision, digest) =
-        (u64::try_from(hex(16)?).ok()?, u64::try_from(hex(10)?).ok()?, u64::try_from(hex(16)?).ok()?);
-    let end = Position { epoch, revision, digest };
-    let Some(before) = hex(16) else { return Some((end, None)) };
-    let (before, batch) = (u64::try_from(before).ok()?, BatchId(hex(16)?));
-    let stamp = Stamp { time: Time(u64::try_from(hex(10)?).ok()?), wall: u64::try_from(hex(10)?).ok()? };
-    let payload = words.next()?;
-    let bytes = |index: usize| u8::from_str_radix(payload.get(index..index + 2)?, 16).ok();
-    let payload = (0..payload.len()).step_by(2).map(bytes).collect::<Option<Vec<u8>>>()?;
-    Some((end, Some(Stored { revision, before, batch, stamp, payload })))
+    let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
+    Some(Position { epoch: number(16)?, revision: number(10)?, digest: number(16)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn record(payload: Vec<u8>) -> Record {
-        let position = Position { epoch: 1, revision: 7, digest: u64::MAX };
-        Record { position, batch: BatchId(u128::MAX - 5), stamp: Stamp { time: Time(17), wall: 18 }, payload }
-    }
-
     #[test]
-    fn a_note_says_what_was_written() {
-        let before = Position { epoch: 1, revision: 6, digest: 99 };
-        for payload in [Vec::new(), (0..=255).collect(), vec![7; RECORD_BYTES_MAX]] {
-            let record = record(payload);
-            let note = write_note("tag", &record, Some(before));
-            assert!(note.len() < 8000, "{}", note.len());
-            let (end, stored) = read_note(note.strip_prefix("tag ").expect("its tag")).expect("a note");
-            let Record { position, batch, stamp, payload } = record;
-            let stored = stored.expect("small");
-            assert_eq!((end, stored.before(1)), (position, before));
-            assert_eq!((stored.batch, stored.stamp, stored.payload), (batch, stamp, payload));
-        }
-    }
-
-    #[test]
-    fn what_is_large_or_follows_something_untold_is_only_named() {
-        let end = |note: &str| read_note(note.strip_prefix("tag ").expect("its tag")).expect("a note");
-        let (large, small) = (record(vec![7; RECORD_BYTES_MAX + 1]), record(vec![7]));
-        assert_eq!(end(&write_note("tag", &large, Some(Position::ORIGIN))), (large.position, None));
-        assert_eq!(end(&write_note("tag", &small, None)), (small.position, None));
-    }
-
-    #[test]
-    fn what_nobody_of_us_wrote_is_not_believed() {
-        for note in
-            ["", "x", "1", "1 2", "1 2 g", "1 2 3 4", "1 2 3 4 5 6 7 0", "1 2 3 4 5 6 7 zz", "1 2 3 4 5 6 7 \u{fc}"]
-        {
-            assert_eq!(read_note(note), None, "{note}");
+    fn a_note_says_where_the_end_is() {
+        let end = Position { epoch: 1, revision: 7, digest: u64::MAX };
+        let note = write_note("tag", end);
+        assert_eq!(read_note(note.strip_prefix("tag ").expect("its tag")), Some(end));
+        for strange in ["", "x", "1", "1 2", "1 2 g", "1 -2 3", "1 2 \u{fc}"] {
+            assert_eq!(read_note(strange), None, "{strange}");
         }
     }
 }

@@ -46,6 +46,26 @@ pub(super) async fn version(client: &Client, place: &Address) -> Result<Option<u
     Ok(row.map(|row| usize::try_from(row.get::<_, i32>(0)).unwrap_or(usize::MAX)))
 }
 
+/// A database has one set of tables, unless the URL says which is meant: two would be two worlds, and nobody would notice.
+async fn refuse_another(client: &Client, place: &Address) -> Result<(), EngineError> {
+    if place.names_schema() {
+        return Ok(());
+    }
+    let sql = "select n.nspname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+               where c.relname = 'lockkeeper_schema' and c.relkind = 'r' limit 1";
+    let failed = |error: tokio_postgres::Error| trouble::of(&error, place).into_error();
+    match client.query_opt(sql, &[]).await.map_err(failed)? {
+        None => Ok(()),
+        Some(row) => {
+            let schema: String = row.get(0);
+            Err(EngineError::Invalid(format!(
+                "{place} has the tables in the schema {schema}, which is not in the search_path of this user; name the one that \
+                 is meant: ?options=-c%20search_path%3D{schema}"
+            )))
+        }
+    }
+}
+
 async fn migrate(client: &Client, place: &Address) -> Result<(), EngineError> {
     let failed = |error: tokio_postgres::Error| match trouble::of(&error, place).into_error() {
         EngineError::Unreachable(why) => EngineError::Unreachable(format!("its tables can't be made: {why}")),
@@ -56,7 +76,11 @@ async fn migrate(client: &Client, place: &Address) -> Result<(), EngineError> {
         format!("begin; set local statement_timeout = {}; select pg_advisory_xact_lock({LOCK})", TIME_MAX.as_millis());
     client.batch_execute(&begin).await.map_err(failed)?;
     let done = async {
-        let from = version(client, place).await?.unwrap_or(0);
+        let from = version(client, place).await?;
+        if from.is_none() {
+            refuse_another(client, place).await?;
+        }
+        let from = from.unwrap_or(0);
         if from > MIGRATIONS.len() {
             return Err(newer(place, from));
         }

@@ -10,12 +10,15 @@ use super::lines::Lines;
 use super::notices::Notices;
 use super::rows;
 use crate::remote::{Answer, Bounds, Ear, Entry, Parts, Store, Trouble, hash};
-use crate::{BatchId, EngineError, Position, Record};
+use crate::{BatchId, EngineError, Position, Posting, Record};
 
 /// How much an answer with a part of a snapshot has, about.
 const PART_BYTES: usize = 1 << 20;
 /// As much time as it would be given for so many bytes: a switch removes all that the snapshot replaces.
 const SWITCH_BYTES: usize = 30 << 20;
+
+/// A document that changes takes as much time as so many bytes.
+const POSTED_BYTES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct PostgresStore {
@@ -93,9 +96,17 @@ impl Store for PostgresStore {
         let [time, wall, log_bytes_max, new_epoch] = numbers;
         let page = entry.page_bytes as i64;
         let ids: Vec<&str> = entry.posted.iter().map(|posted| posted.id.as_str()).collect();
-        let expiries: Vec<i64> = entry.posted.iter().map(|posted| posted.expires.0.cast_signed()).collect();
-        let documents: Vec<Option<&str>> = entry.posted.iter().map(|posted| posted.document.as_deref()).collect();
-        let bytes = entry.payload.len() + documents.iter().flatten().map(|document| document.len()).sum::<usize>();
+        let (expiries, documents): (Vec<Option<i64>>, Vec<Option<&str>>) = entry
+            .posted
+            .iter()
+            .map(|posted| match &posted.change {
+                Posting::Written { document, expires } => (Some(expires.0.cast_signed()), Some(document.as_str())),
+                Posting::Lasts { expires } => (Some(expires.0.cast_signed()), None),
+                Posting::Gone => (None, None),
+            })
+            .unzip();
+        let documents_bytes: usize = documents.iter().flatten().map(|document| document.len() + POSTED_BYTES).sum();
+        let bytes = entry.payload.len() + documents_bytes + ids.len() * POSTED_BYTES;
         let asked = self.lines.ask(bytes, async |line| {
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 17] = [
                 &self.space,
@@ -145,14 +156,10 @@ impl Store for PostgresStore {
         let [epoch, revision, digest, lower, upper] = signed(at, bounds);
         let [count, bytes] = [snapshot.count, snapshot.bytes].map(u64::cast_signed);
         let asked = self.lines.ask(SWITCH_BYTES, async |line| {
-            line.client.batch_execute("set statement_timeout = 60000").await?;
             let (name, hash) = (&snapshot.name, &snapshot.hash);
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 10] =
                 [&self.space, &epoch, &revision, &digest, &lower, &upper, name, &count, &bytes, hash];
-            let rows = line.client.query(sql, &values).await?;
-            let millis = self.lines.dial.time_limit().as_millis();
-            line.client.batch_execute(&format!("set statement_timeout = {millis}")).await?;
-            Ok(rows)
+            line.client.query(sql, &values).await
         });
         self.read(&asked.await?)
     }
@@ -171,8 +178,8 @@ impl Store for PostgresStore {
         self.notices.leave(&self.tag, ear);
     }
 
-    fn announce(&self, before: Position, record: Record) {
-        self.notices.announce(&self.tag, before, record);
+    fn announce(&self, _: Position, record: Record) {
+        self.notices.announce(&self.tag, record.position);
     }
 
     fn is_durable(&self) -> bool {

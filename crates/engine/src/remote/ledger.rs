@@ -236,7 +236,8 @@ impl<S: Store> Inner<S> {
 impl<S: Store> Ear for Inner<S> {
     fn hear(&self, end: Position, record: Option<Stored>) {
         self.use_now();
-        if let Some(record) = record {
+        // What is known already, such as what was written from here, need not be kept.
+        if let Some(record) = record.filter(|_| end.revision > self.standing.end().revision) {
             let before = record.before(end.epoch);
             if let Some(record) = record.after::<S>(before).filter(|record| record.position == end) {
                 self.news.hear(before, record);

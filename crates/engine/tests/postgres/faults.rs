@@ -165,12 +165,11 @@ async fn who_lost_the_connection_hears_again_and_learns_what_was_missed() {
     assert!(quickest < Duration::from_millis(200), "{quickest:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn writers_at_once_take_turns_and_nothing_is_lost_or_doubled() {
-    let server = Postgres::start_with(&Options::quick());
+/// Six writers, who write fifty batches each.
+async fn write_at_once(url: &str) {
     let mut writers = Vec::new();
     for writer in 0..6_u8 {
-        let url = server.url();
+        let url = url.to_owned();
         writers.push(tokio::spawn(async move {
             let mut scribe = Scribe::at_origin(&open(&url).await, "a").await;
             let mut done = 0_u8;
@@ -188,9 +187,71 @@ async fn writers_at_once_take_turns_and_nothing_is_lost_or_doubled() {
     for writer in writers {
         writer.await.expect("ends");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_at_once_take_turns_and_nothing_is_lost_or_doubled() {
+    let server = Postgres::start_with(&Options::quick());
+    write_at_once(&server.url()).await;
     let scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
     let mut payloads: Vec<_> = records(&scribe).await.into_iter().map(|record| record.payload).collect();
     payloads.sort();
     let expected = (0..6_u8).flat_map(|writer| (0..50_u8).map(move |number| vec![writer, number]));
     assert_eq!(payloads, expected.collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_slept_through_a_compaction_writes_nothing_into_the_past() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut sleeper = Scribe::at_origin(&open(&format!("{}?timeout_ms=30000", server.url())).await, "a").await;
+    sleeper.append(b"first").await;
+    // Somebody stands in its way for a moment, so that it can be caught in the middle of its statement.
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.expect("connects");
+    tokio::spawn(connection);
+    let block =
+        "begin; insert into lockkeeper_records select ledger, 2, 0, 0, '', 0, 0, 0, 0, '' from lockkeeper_records";
+    client.batch_execute(block).await.expect("blocks");
+    let sleeping = tokio::spawn(async move {
+        let append = sleeper.try_append(b"of the sleeper").await;
+        (sleeper, append)
+    });
+    let backend = loop {
+        let waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock'";
+        let pid = server.sql(waiting);
+        if !pid.is_empty() {
+            break pid;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let signal = |name: &str| {
+        assert!(std::process::Command::new("kill").args([name, &backend]).status().expect("kill runs").success());
+    };
+    signal("-STOP");
+    client.batch_execute("rollback").await.expect("unblocks");
+    let mut other = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    catch_up(&mut other).await;
+    other.append_numbers(2, 3).await;
+    other.ledger.compact(other.at, b"all".to_vec()).await.expect("compacts");
+    signal("-CONT");
+    let (mut sleeper, append) = sleeping.await.expect("ends");
+    match append {
+        Append::Moved(delta) => assert!(matches!(delta.base, Base::Snapshot { .. }), "{:?}", delta.base),
+        other => panic!("{other:?}"),
+    }
+    sleeper.at = other.at;
+    sleeper.append(b"awake").await;
+    let fresh = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    assert_eq!(fresh.read(Position::ORIGIN).await.records.len(), 1, "the ledger is whole");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_other_habits_is_used_as_if_it_had_none() {
+    let server = Postgres::start_with(
+        &Options::default().set("default_transaction_isolation", "serializable").set("idle_session_timeout", "300ms"),
+    );
+    write_at_once(&server.url()).await;
+    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    catch_up(&mut scribe).await;
+    scribe.append(b"after a rest").await;
 }

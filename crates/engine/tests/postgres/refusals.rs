@@ -65,3 +65,11 @@ async fn one_without_tls_is_not_spoken_to_in_the_clear_by_mistake() {
     let why = refusal(&format!("{}?sslmode=require", server.url())).await.to_string();
     assert!(why.contains("sslmode=disable"), "{why}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_can_not_hold_every_letter_is_refused() {
+    let server = Postgres::start_with(&Options::quick());
+    server.sql("create database latin template template0 encoding 'LATIN1' locale 'C'");
+    let why = refusal(&server.url_of("latin")).await;
+    assert!(matches!(&why, EngineError::Invalid(why) if why.contains("UTF8")), "{why}");
+}

@@ -2,7 +2,7 @@
 
 use lockkeeper_core::time::Time;
 use lockkeeper_engine::conformance::Scribe;
-use lockkeeper_engine::{Append, Batch, BatchId, EngineError, Posted};
+use lockkeeper_engine::{Append, Batch, BatchId, EngineError, Posted, Posting};
 use lockkeeper_postgres_fixture::{Options, Postgres};
 
 use crate::{open, records, refusal};
@@ -91,6 +91,44 @@ async fn tables_that_were_dropped_are_made_anew_and_everybody_learns_of_the_loss
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_another_search_path_does_not_get_a_world_of_its_own_by_mistake() {
+    let server = Postgres::start_with(&Options::quick());
+    Scribe::at_origin(&open(&server.url()).await, "a").await.append(b"x").await;
+    server.sql("create schema other");
+    server.sql("alter role postgres set search_path = other");
+    let why = refusal(&server.url()).await;
+    assert!(matches!(&why, EngineError::Invalid(why) if why.contains("schema public")), "{why}");
+    let named = |schema: &str| format!("{}?options=-c%20search_path%3D{schema}", server.url());
+    let public = Scribe::at_origin(&open(&named("public")).await, "a").await;
+    assert_eq!(records(&public).await.len(), 1);
+    let other = Scribe::at_origin(&open(&named("other")).await, "a").await;
+    assert_eq!(records(&other).await.len(), 0, "who says so gets one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_who_may_only_look_see_the_view() {
+    let server = Postgres::start_with(&Options::quick());
+    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let now = scribe.ledger.now().time.0;
+    let change =
+        Posting::Written { document: r#"{"key": "x"}"#.to_owned(), expires: Time(now + 3_600_000_000_000_000) };
+    post(&mut scribe, vec![Posted { id: "one".to_owned(), change }]).await;
+    server.sql("create role people; grant select on lockkeeper_locks to people");
+    assert_eq!(
+        server.sql("set role people; set search_path = ''; select key from public.lockkeeper_locks").lines().last(),
+        Some("x")
+    );
+}
+
+async fn post(scribe: &mut Scribe, posted: Vec<Posted>) {
+    let batch = Batch { id: BatchId(7), payload: Vec::new(), frees: false, awaited: true, shown: Vec::new(), posted };
+    let Append::Appended(appended) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await else {
+        panic!("not recorded")
+    };
+    scribe.at = appended.position;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_posted_is_seen_as_long_as_it_counts() {
     let server = Postgres::start_with(&Options::quick());
     let engine = open(&server.url()).await;
@@ -99,36 +137,28 @@ async fn what_is_posted_is_seen_as_long_as_it_counts() {
     scribe.append(b"first").await;
     let now = scribe.ledger.now();
     let second = 1_000_000;
-    let document = r#"{"key": "src/a.rs", "start_line": 3, "mode": "exclusive", "created": 1700000000000000}"#;
-    let posted = |id: &str, expires: u64, document: Option<&str>| Posted {
-        id: id.to_owned(),
-        expires: Time(now.time.0 + expires),
-        document: document.map(str::to_owned),
+    let written = |id: &str, left: u64| {
+        let document = r#"{"key": "src/a.rs", "start_line": 3, "mode": "exclusive", "created": 1700000000000000}"#;
+        let change = Posting::Written { document: document.to_owned(), expires: Time(now.time.0 + left) };
+        Posted { id: id.to_owned(), change }
     };
-    let batch = |scribe: &mut Scribe, posted: Vec<Posted>| {
-        let batch =
-            Batch { id: BatchId(7), payload: Vec::new(), frees: false, awaited: true, shown: Vec::new(), posted };
-        let (ledger, at) = (scribe.ledger.clone(), scribe.at);
-        async move {
-            let Append::Appended(appended) = ledger.append(at, now, batch).await else { panic!("not recorded") };
-            appended.position
-        }
-    };
-    let first = vec![posted("one", 60 * second, Some(document)), posted("two", second / 2, Some(document))];
-    scribe.at = batch(&mut scribe, first).await;
+    post(&mut scribe, vec![written("one", 60 * second), written("two", second)]).await;
     let seen = || {
-        server.sql(
-            "select string_agg(lock_id || ' ' || key || ' ' || start_line, ',' order by lock_id) from lockkeeper_locks",
-        )
+        let row = "lock_id || ' ' || key || ' ' || start_line";
+        server.sql(&format!("select string_agg({row}, ',' order by lock_id) from lockkeeper_locks"))
     };
     assert_eq!(seen(), "one src/a.rs 3,two src/a.rs 3");
-    let left = server.sql(
-        "select extract(epoch from expires_at - clock_timestamp())::int from lockkeeper_locks where lock_id = 'one'",
-    );
-    assert!(left.parse::<i32>().is_ok_and(|left| (50..=60).contains(&left)), "{left}");
-    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    let left = || -> i32 {
+        let left = "extract(epoch from expires_at - clock_timestamp())::int";
+        server.sql(&format!("select {left} from lockkeeper_locks where lock_id = 'one'")).parse().expect("a number")
+    };
+    assert!((45..=60).contains(&left()), "{}", left());
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
     assert_eq!(seen(), "one src/a.rs 3", "what is over is not shown");
-    let changes = vec![posted("one", 0, None), posted("two", 60 * second, Some(document))];
-    scribe.at = batch(&mut scribe, changes).await;
+    let lasts = Posting::Lasts { expires: Time(now.time.0 + 600 * second) };
+    let nobody = Posted { id: "nobody".to_owned(), change: lasts.clone() };
+    post(&mut scribe, vec![Posted { id: "one".to_owned(), change: lasts }, nobody]).await;
+    assert!((585..=600).contains(&left()), "{}", left());
+    post(&mut scribe, vec![Posted { id: "one".to_owned(), change: Posting::Gone }, written("two", 60 * second)]).await;
     assert_eq!(seen(), "two src/a.rs 3");
 }

@@ -173,3 +173,49 @@ fn people_see_in_the_view_what_is_held() {
     assert_eq!(house.ask(Operation::Release, release).0, 200);
     assert_eq!(seen(), "db:schema:users exclusive s2 s2 work");
 }
+
+#[test]
+fn the_view_shows_what_is_held_whatever_happened() {
+    let postgres = Postgres::start_with(&Options::quick());
+    let folder = tempfile::tempdir().expect("a folder");
+    let house = House::on(&postgres.url(), EngineKind::Postgres, DoorKind::Socket, 2, folder);
+    let mut dice = 7_u64;
+    let mut below = move |most: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % most
+    };
+    let seen = || {
+        let rows = postgres.sql("select session_id || ' ' || key from lockkeeper_locks");
+        let mut rows: Vec<String> = rows.lines().map(str::to_owned).collect();
+        rows.sort();
+        rows
+    };
+    for step in 0..150 {
+        let (session, path) = (format!("s{}", below(3)), format!("k{}", below(4)));
+        let one = json!({ "session_id": session, "file_path": path });
+        match below(10) {
+            0..=4 => {
+                let ttl_ms = if below(3) == 0 { 1000 } else { 60_000 };
+                let mode = if below(2) == 0 { "shared" } else { "exclusive" };
+                let more = json!({ "ttl_ms": ttl_ms, "mode": mode });
+                house.ask(Operation::Acquire, wanting(&session, &path, more));
+            }
+            5 | 6 => drop(house.ask(Operation::Release, one)),
+            7 => drop(house.ask(Operation::Renew, one)),
+            8 => drop(house.ask(Operation::Renew, json!({ "session_id": session }))),
+            _ => drop(house.ask(Operation::CloseSession, json!({ "session_id": session }))),
+        }
+        if step % 15 == 14 {
+            // Between two looks a lock may expire.
+            let give_up = Instant::now() + Duration::from_secs(10);
+            loop {
+                let mut held = house.held();
+                held.sort();
+                if held == seen() {
+                    break;
+                }
+                assert!(Instant::now() < give_up, "held {held:?}, shown {:?}", seen());
+            }
+        }
+    }
+}

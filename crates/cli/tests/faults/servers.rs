@@ -79,7 +79,7 @@ impl Server for Postgres {
     }
 
     fn peace(&self) -> Duration {
-        Duration::from_millis(1200)
+        Duration::from_millis(900)
     }
 
     fn end(&mut self) {
@@ -110,7 +110,7 @@ fn whatever_happens_to_postgres_what_the_clients_were_told_is_one_order_of_event
 }
 
 fn what_the_clients_were_told_is_one_order(server: &mut dyn Server) {
-    let long = server.peace() * 15 + Duration::from_secs(if deep() { 60 } else { 3 });
+    let long = server.peace() * 12 + Duration::from_secs(if deep() { 60 } else { 3 });
     let houses = [House::new(), House::new(), House::new()];
     let mut services: Vec<Option<Service>> = houses.iter().map(|house| Some(start(house, server))).collect();
     let sockets: Vec<_> = services.iter().flatten().map(|service| service.socket().to_owned()).collect();

@@ -9,7 +9,7 @@ use crate::{BatchId, Position};
 /// None: it is not what a function of ours answers.
 pub(super) fn read(rows: &[Row]) -> Option<Answer> {
     let (first, records) = rows.split_first()?;
-    let word = read_word(first.try_get::<_, &str>("word").ok()?)?;
+    let word = Word::read(first.try_get::<_, &str>("word").ok()?)?;
     let time = Time(unsigned(first, "now")?);
     let end = match first.try_get::<_, Option<i64>>("epoch").ok()? {
         None => None,
@@ -31,22 +31,6 @@ pub(super) fn read(rows: &[Row]) -> Option<Answer> {
         }
     };
     Some(Answer { word, time, end, more })
-}
-
-fn read_word(text: &str) -> Option<Word> {
-    Some(match text {
-        "empty" => Word::Empty,
-        "asked" => Word::Asked,
-        "snapshot" => Word::Snapshot,
-        "rewritten" => Word::Rewritten,
-        "appended" => Word::Appended,
-        "full" => Word::Full,
-        "compacted" => Word::Compacted,
-        "older" => Word::Older,
-        "foreign" => Word::Foreign,
-        "incomplete" => Word::Incomplete,
-        _ => return None,
-    })
 }
 
 fn read_kept(row: &Row, epoch: u64) -> Option<Kept> {

@@ -20,7 +20,7 @@ pub(super) fn read_stored(revision: u64, header: &str, payload: Vec<u8>) -> Opti
 pub(super) fn read(value: Value) -> Option<Answer> {
     let Value::Array(parts) = value else { return None };
     let mut parts = parts.into_iter();
-    let word = read_word(&text(parts.next()?)?)?;
+    let word = Word::read(&text(parts.next()?)?)?;
     let time = Time(number(&text(parts.next()?)?)?);
     let end = match parts.next() {
         Some(end) => Some(read_end(end)?),
@@ -40,23 +40,6 @@ pub(super) fn read(value: Value) -> Option<Answer> {
         }
     };
     Some(Answer { word, time, end, more })
-}
-
-fn read_word(text: &str) -> Option<Word> {
-    Some(match text {
-        "empty" => Word::Empty,
-        "asked" => Word::Asked,
-        "snapshot" => Word::Snapshot,
-        "rewritten" => Word::Rewritten,
-        "appended" => Word::Appended,
-        "taken" => Word::Taken,
-        "full" => Word::Full,
-        "compacted" => Word::Compacted,
-        "older" => Word::Older,
-        "foreign" => Word::Foreign,
-        "incomplete" => Word::Incomplete,
-        _ => return None,
-    })
 }
 
 fn read_end(value: Value) -> Option<End> {

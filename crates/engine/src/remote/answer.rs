@@ -87,6 +87,26 @@ pub(crate) struct Stored {
     pub(crate) payload: Vec<u8>,
 }
 
+impl Word {
+    /// None: no server of ours says that.
+    pub(crate) fn read(text: &str) -> Option<Word> {
+        Some(match text {
+            "empty" => Word::Empty,
+            "asked" => Word::Asked,
+            "snapshot" => Word::Snapshot,
+            "rewritten" => Word::Rewritten,
+            "appended" => Word::Appended,
+            "taken" => Word::Taken,
+            "full" => Word::Full,
+            "compacted" => Word::Compacted,
+            "older" => Word::Older,
+            "foreign" => Word::Foreign,
+            "incomplete" => Word::Incomplete,
+            _ => return None,
+        })
+    }
+}
+
 impl Stored {
     /// The place before it, if it belongs to this epoch.
     pub(crate) fn before(&self, epoch: u64) -> Position {

@@ -5,17 +5,8 @@ use std::time::{Duration, Instant};
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{Append, Base, Confirm, Position};
 use lockkeeper_postgres_fixture::{Options, Postgres, Stop};
-use tokio::sync::watch;
 
-use crate::{catch_up, hasty, insist, open, records};
-
-/// Waits until a ledger says that it is so long.
-async fn heard(moved: &mut watch::Receiver<u64>, revision: u64) -> Duration {
-    let began = Instant::now();
-    let heard = moved.wait_for(|moved| *moved == revision);
-    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("within a moment").expect("the engine lives");
-    began.elapsed()
-}
+use crate::{catch_up, hasty, heard, insist, open, records, write_while};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_that_stands_still_is_told_in_time_and_nothing_is_lost() {
@@ -121,24 +112,14 @@ async fn a_ledger_that_is_gone_is_noticed_though_nobody_asks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_connections_cost_no_batch_and_double_none() {
     let server = Postgres::start_with(&Options::quick());
-    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    let scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
     let cuts = async {
         for _ in 0..20 {
             server.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'lockkeeper'");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let writes = async {
-        for number in 0..300_u64 {
-            insist(&mut scribe, &number.to_le_bytes()).await;
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::join!(cuts, writes);
-    let kept = records(&scribe).await;
-    assert_eq!(kept, scribe.written);
-    let numbers: Vec<_> = kept.iter().map(|record| record.payload.clone()).collect();
-    assert_eq!(numbers, (0..300_u64).map(|number| number.to_le_bytes().to_vec()).collect::<Vec<_>>());
+    write_while(scribe, cuts).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

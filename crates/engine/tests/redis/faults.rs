@@ -4,18 +4,9 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{Append, Base, Batch, BatchId, Confirm, Position, Strength};
-use tokio::sync::watch;
 
 use crate::server::RedisServer;
-use crate::{catch_up, hasty, insist, open, records};
-
-/// Waits until a ledger says that it is so long.
-async fn heard(moved: &mut watch::Receiver<u64>, revision: u64) -> Duration {
-    let began = Instant::now();
-    let heard = moved.wait_for(|moved| *moved == revision);
-    tokio::time::timeout(Duration::from_secs(10), heard).await.expect("within a moment").expect("the engine lives");
-    began.elapsed()
-}
+use crate::{catch_up, hasty, heard, insist, open, records, write_while};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_stands_still_is_told_in_time_and_nothing_is_lost() {
@@ -160,24 +151,14 @@ async fn a_redis_with_an_older_past_is_noticed_even_when_it_is_as_long_as_before
 async fn cut_connections_cost_no_batch_and_double_none() {
     let server = RedisServer::start();
     let engine = open(&server.url()).await;
-    let mut scribe = Scribe::at_origin(&engine, "a").await;
+    let scribe = Scribe::at_origin(&engine, "a").await;
     let cuts = async {
         for _ in 0..60 {
             server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
             tokio::time::sleep(Duration::from_millis(7)).await;
         }
     };
-    let writes = async {
-        for number in 0..300_u64 {
-            insist(&mut scribe, &number.to_le_bytes()).await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::join!(cuts, writes);
-    let kept = records(&scribe).await;
-    assert_eq!(kept, scribe.written);
-    let numbers: Vec<_> = kept.iter().map(|record| record.payload.clone()).collect();
-    assert_eq!(numbers, (0..300_u64).map(|number| number.to_le_bytes().to_vec()).collect::<Vec<_>>());
+    write_while(scribe, cuts).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,8 @@ mod cluster;
 mod conformance;
 mod damage;
 mod faults;
+#[path = "../ledgers/mod.rs"]
+mod ledgers;
 mod refusals;
 mod sentinel;
 mod server;
@@ -15,8 +17,9 @@ mod tls;
 
 use std::sync::Arc;
 
-use lockkeeper_engine::conformance::Scribe;
-use lockkeeper_engine::{Append, Base, Engine, EngineError, Position, Redis};
+use lockkeeper_engine::{Engine, EngineError, Redis};
+
+use self::ledgers::{catch_up, heard, insist, records, write_while};
 
 /// A URL with a short time limit, for tests that wait until it is over.
 fn hasty(url: &str) -> String {
@@ -29,43 +32,4 @@ async fn open(url: &str) -> Arc<dyn Engine> {
 
 async fn refusal(url: &str) -> EngineError {
     Redis::open(url).await.map(|engine| engine.place()).expect_err(url)
-}
-
-/// Brings a scribe to the end, wherever that is.
-async fn catch_up(scribe: &mut Scribe) {
-    let delta = scribe.read(scribe.at).await;
-    if let Base::Rewritten { position, .. } = delta.base {
-        scribe.at = position;
-    }
-    scribe.at = delta.records.last().map_or(scribe.at, |record| record.position);
-}
-
-/// Appends whatever it takes, as a keeper does: what may have been recorded is looked for.
-async fn insist(scribe: &mut Scribe, payload: &[u8]) {
-    for _ in 0..100 {
-        match scribe.try_append(payload).await {
-            Append::Appended(_) => return,
-            Append::Moved(_) => panic!("nobody else writes"),
-            Append::Full => panic!("there is room"),
-            Append::Taken(_) => panic!("nothing is shown"),
-            Append::Unknown(_) | Append::Down(_) => {}
-        }
-        if let Ok(delta) = scribe.ledger.read(scribe.at).await
-            && let Some(record) = delta.records.first()
-        {
-            assert_eq!((delta.base, record.payload.as_slice()), (Base::Asked, payload));
-            scribe.at = record.position;
-            scribe.written.push(record.clone());
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    panic!("it was not recorded");
-}
-
-/// Everything that the ledger of a scribe holds.
-async fn records(scribe: &Scribe) -> Vec<lockkeeper_engine::Record> {
-    let delta = scribe.read(Position::ORIGIN).await;
-    assert_eq!(delta.base, Base::Asked);
-    delta.records
 }

@@ -1,0 +1,69 @@
+//! Ledgers on a server that does not always answer, for the tests of every such engine.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_engine::conformance::Scribe;
+use lockkeeper_engine::{Append, Base, Position};
+use tokio::sync::watch;
+
+/// Waits until a ledger says that it is so long.
+pub(crate) async fn heard(moved: &mut watch::Receiver<u64>, revision: u64) -> Duration {
+    let began = Instant::now();
+    let heard = moved.wait_for(|moved| *moved == revision);
+    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("within a moment").expect("the engine lives");
+    began.elapsed()
+}
+
+/// Writes 300 batches while something cuts connections, and finds each of them once.
+pub(crate) async fn write_while(mut scribe: Scribe, cuts: impl Future<Output = ()>) {
+    let writes = async {
+        for number in 0..300_u64 {
+            insist(&mut scribe, &number.to_le_bytes()).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::join!(cuts, writes);
+    let kept = records(&scribe).await;
+    assert_eq!(kept, scribe.written);
+    let numbers: Vec<_> = kept.iter().map(|record| record.payload.clone()).collect();
+    assert_eq!(numbers, (0..300_u64).map(|number| number.to_le_bytes().to_vec()).collect::<Vec<_>>());
+}
+
+/// Brings a scribe to the end, wherever that is.
+pub(crate) async fn catch_up(scribe: &mut Scribe) {
+    let delta = scribe.read(scribe.at).await;
+    if let Base::Rewritten { position, .. } = delta.base {
+        scribe.at = position;
+    }
+    scribe.at = delta.records.last().map_or(scribe.at, |record| record.position);
+}
+
+/// Appends whatever it takes, as a keeper does: what may have been recorded is looked for.
+pub(crate) async fn insist(scribe: &mut Scribe, payload: &[u8]) {
+    for _ in 0..200 {
+        match scribe.try_append(payload).await {
+            Append::Appended(_) => return,
+            Append::Moved(_) => panic!("nobody else writes"),
+            Append::Full => panic!("there is room"),
+            Append::Taken(_) => panic!("nothing is shown"),
+            Append::Unknown(_) | Append::Down(_) => {}
+        }
+        if let Ok(delta) = scribe.ledger.read(scribe.at).await
+            && let Some(record) = delta.records.first()
+        {
+            assert_eq!((delta.base, record.payload.as_slice()), (Base::Asked, payload));
+            scribe.at = record.position;
+            scribe.written.push(record.clone());
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it was not recorded");
+}
+
+/// Everything that the ledger of a scribe holds.
+pub(crate) async fn records(scribe: &Scribe) -> Vec<lockkeeper_engine::Record> {
+    let delta = scribe.read(Position::ORIGIN).await;
+    assert_eq!(delta.base, Base::Asked);
+    delta.records
+}

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
@@ -25,6 +26,30 @@ pub(crate) struct Cluster {
     settings: Vec<(String, String)>,
 }
 
+/// Files that every server of this process begins with: making them takes longer than anything else.
+#[derive(Debug)]
+struct Template {
+    data: PathBuf,
+    password: String,
+    /// Removes them when this process has ended.
+    _warden: Child,
+}
+
+static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
+    let password = format!("secret-{:016x}", std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0));
+    let cluster = Cluster::bare(&Options::default(), password);
+    let password_file = cluster.write("password", &cluster.password);
+    let mut initdb = cluster.command("initdb");
+    initdb.args(["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync"]);
+    initdb.args(["--auth-local=trust", "--auth-host=scram-sha-256"]);
+    initdb.arg("--pwfile").arg(&password_file).arg("-D").arg(cluster.data());
+    let output = initdb.output().expect("initdb runs");
+    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+    let warden = cluster.warden();
+    let Cluster { dir, password, .. } = cluster;
+    Template { data: dir.keep().join("data"), password, _warden: warden }
+});
+
 /// Whom root becomes: PostgreSQL refuses to run as root.
 #[derive(Clone, Copy, Debug)]
 struct User {
@@ -34,24 +59,25 @@ struct User {
 
 impl Cluster {
     pub(crate) fn make(options: &Options) -> Cluster {
-        let dir = tempfile::Builder::new().prefix("postgres-").tempdir().expect("a directory");
-        let password = format!("secret-{:016x}", std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0));
-        let user = rustix::process::geteuid().is_root().then(postgres_user);
-        let mut cluster = Cluster { dir, programs: programs(), user, password, settings: settings(options) };
-        cluster.give(cluster.dir());
-        let password_file = cluster.write("password", &cluster.password.clone());
-        let mut initdb = cluster.command("initdb");
-        initdb.args(["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync"]);
-        initdb.args(["--auth-local=trust", "--auth-host=scram-sha-256"]);
-        initdb.arg("--pwfile").arg(&password_file).arg("-D").arg(cluster.data());
-        let output = initdb.output().expect("initdb runs");
-        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        let mut cluster = Cluster::bare(options, TEMPLATE.password.clone());
+        let mut copy = Command::new("cp");
+        copy.arg("-a").arg(&TEMPLATE.data).arg(cluster.data());
+        assert!(copy.status().expect("cp runs").success(), "the files of a server can't be copied");
         if let Some((certificate, key)) = &options.tls {
             let certificate = cluster.write("server.crt", certificate).display().to_string();
             let key = cluster.write("server.key", key).display().to_string();
             let tls = [("ssl", "on".to_owned()), ("ssl_cert_file", certificate), ("ssl_key_file", key)];
             cluster.settings.extend(tls.map(|(name, value)| (name.to_owned(), value)));
         }
+        cluster
+    }
+
+    /// A directory without files.
+    fn bare(options: &Options, password: String) -> Cluster {
+        let dir = tempfile::Builder::new().prefix("postgres-").tempdir().expect("a directory");
+        let user = rustix::process::geteuid().is_root().then(postgres_user);
+        let cluster = Cluster { dir, programs: programs(), user, password, settings: settings(options) };
+        cluster.give(cluster.dir());
         cluster
     }
 

@@ -9,7 +9,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::error::AdvisoryLockError;
 use crate::key::LockKey;
 use crate::limits::{CLOSE_TIME_MAX, GRACE, POOL_WAIT_IGNORED, UNLOCK_TIME_MAX};
-use crate::pools::Inner;
+use crate::pools::{Idle, Inner, Room};
 use crate::session::{Ended, Session, left};
 
 /// How a lock is asked for.
@@ -47,10 +47,9 @@ impl Checkout {
     ) -> Result<Option<Checkout>, AdvisoryLockError> {
         let deadline = began + patience;
         loop {
-            let kept = pools.idle_session();
-            let was_kept = kept.is_some();
-            let session = match kept {
-                Some(session) => session,
+            let kept = pools.idle().session();
+            let (session, was_kept) = match kept {
+                Some(session) => (session, true),
                 // Boxed, like all that is rare here, so that a scope is small.
                 None => Box::pin(connect(pools, deadline)).await?,
             };
@@ -165,11 +164,15 @@ impl Drop for Checkout {
     }
 }
 
-async fn connect(pools: &Inner, deadline: Instant) -> Result<Session, AdvisoryLockError> {
-    let opened = pools.opened(deadline).await?;
+/// A session, and whether it had been kept.
+async fn connect(pools: &Inner, deadline: Instant) -> Result<(Session, bool), AdvisoryLockError> {
+    let opened = match pools.room(deadline, Idle::session).await? {
+        Room::Kept(session) => return Ok((session, true)),
+        Room::New(opened) => opened,
+    };
     // Whoever waited long for a place still gets a fair chance to use it.
     match timeout(left(deadline) + GRACE, Session::open(&pools.address, opened)).await {
-        Ok(opened) => opened,
+        Ok(opened) => Ok((opened?, false)),
         Err(_) => Err(AdvisoryLockError::Unavailable("it does not answer".to_owned())),
     }
 }

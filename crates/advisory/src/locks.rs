@@ -52,11 +52,11 @@ impl Locks {
             return Err(AdvisoryLockError::Invalid(format!("a lock is waited for at most {TIMEOUT_MAX:?}")));
         }
         let began = Instant::now();
-        let place = self.pools.lock_places(began + timeout).await?;
+        let place = self.pools.lock_places(&hold, began + timeout).await?;
         let taken = Checkout::take(&self.pools, place.own, hold.key, ask, began, timeout).await?;
         let Some(checkout) = taken else { return Ok(None) };
         if let Some(reserved) = place.reserved {
-            hold.reserve(reserved);
+            drop(hold.reserve(reserved));
         }
         Ok(Some(Holding::new(checkout, hold, self.pools.runtime.clone())))
     }

@@ -23,7 +23,7 @@ use crate::session::{Session, Wire, left};
 pub struct Sizes {
     /// Connections that are kept open, and the most that the application has outside of locks.
     pub pool: usize,
-    /// Connections beyond those. Only locks, and whoever holds one, come so far.
+    /// Connections beyond those. Only locks, and whoever holds one, come so far. With `pairs` two at least.
     pub overflow: usize,
     /// How long somebody waits for a connection of the application.
     pub timeout: Duration,
@@ -164,6 +164,11 @@ impl Pools {
         }
         if sizes.pairs && sizes.overflow == 0 {
             return invalid("without an overflow an application could take every connection, and no lock could be had");
+        }
+        if sizes.pairs && sizes.overflow < 2 {
+            // Whoever waits for two places keeps the first one that comes free, and whoever has a connection and wants one is
+            // behind in the line: each would wait for the other.
+            return invalid("an overflow has room for one lock and its holder's connection: two at least");
         }
         let Ok(runtime) = Handle::try_current() else { return invalid("pools are made inside a tokio runtime") };
         let inner = Inner {

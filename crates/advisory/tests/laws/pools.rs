@@ -67,6 +67,8 @@ async fn pools_that_could_never_lend_a_lock_are_refused() {
     for sizes in [
         Sizes { pool: 0, overflow: 1, ..Sizes::default() },
         Sizes { pool: 25, overflow: 0, ..Sizes::default() },
+        // Twenty-four with a connection would wait behind one who has the last place and wants two.
+        Sizes { pool: 24, overflow: 1, ..Sizes::default() },
         Sizes::locks_only(0),
     ] {
         let made = Pools::new(address.clone(), sizes);

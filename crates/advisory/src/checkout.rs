@@ -8,7 +8,7 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::error::AdvisoryLockError;
 use crate::key::LockKey;
-use crate::limits::{CLOSE_TIME_MAX, GRACE, POOL_WAIT_IGNORED, UNLOCK_TIME_MAX};
+use crate::limits::{CLOSE_TIME_MAX, GRACE, POOL_WAIT_IGNORED, SKIP_WAIT_MAX, UNLOCK_TIME_MAX};
 use crate::pools::{Idle, Inner, Room};
 use crate::session::{Ended, Session, left};
 
@@ -46,12 +46,20 @@ impl Checkout {
         patience: Duration,
     ) -> Result<Option<Checkout>, AdvisoryLockError> {
         let deadline = began + patience;
+        // Whoever skips does not wait long for a connection that is being cleaned, either.
+        let room = match ask {
+            Ask::Wait => deadline,
+            Ask::Try => Instant::now() + SKIP_WAIT_MAX,
+        };
         loop {
             let kept = pools.idle().session();
             let (session, was_kept) = match kept {
                 Some(session) => (session, true),
                 // Boxed, like all that is rare here, so that a scope is small.
-                None => Box::pin(connect(pools, deadline)).await?,
+                None => match (Box::pin(connect(pools, room, deadline)).await, ask) {
+                    (Err(AdvisoryLockError::PoolTimeout { .. }), Ask::Try) => return Ok(None),
+                    (connected, _) => connected?,
+                },
             };
             let mut checkout = Checkout { session: Some(session), place: Some(place), pools: pools.clone() };
             match checkout.ask(key, ask, began, patience).await {
@@ -165,8 +173,8 @@ impl Drop for Checkout {
 }
 
 /// A session, and whether it had been kept.
-async fn connect(pools: &Inner, deadline: Instant) -> Result<(Session, bool), AdvisoryLockError> {
-    let opened = match pools.room(deadline, Idle::session).await? {
+async fn connect(pools: &Inner, room: Instant, deadline: Instant) -> Result<(Session, bool), AdvisoryLockError> {
+    let opened = match pools.room(room, Idle::session).await? {
         Room::Kept(session) => return Ok((session, true)),
         Room::New(opened) => opened,
     };

@@ -10,7 +10,7 @@ use crate::error::AdvisoryLockError;
 use crate::key::LockKey;
 use crate::limits::{CLOSE_TIME_MAX, GRACE, POOL_WAIT_IGNORED, SKIP_WAIT_MAX, UNLOCK_TIME_MAX};
 use crate::pools::{Idle, Inner, Room};
-use crate::session::{Ended, Session, left};
+use crate::session::{Ended, Session, Told, left};
 
 /// How a lock is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -101,12 +101,16 @@ impl Checkout {
         let session = self.session();
         let asked = async {
             match ask {
-                Ask::Wait => session.lock(key, server).await.map(|()| true),
+                Ask::Wait => session.lock(key, server).await,
                 Ask::Try => session.try_lock(key).await,
             }
         };
         match timeout_at((began + patience + GRACE).into(), asked).await {
-            Ok(Ok(held)) => Asked::Held(held),
+            Ok(Ok(Told::Yes)) => Asked::Held(true),
+            Ok(Ok(Told::No)) => Asked::Held(false),
+            Ok(Ok(Told::Elsewhere)) => {
+                Asked::Failed(AdvisoryLockError::Pooler("one connection was given two sessions".to_owned()))
+            }
             Ok(Err(error)) if error.is_closed() || error.as_db_error().is_none() => Asked::Stale,
             Ok(Err(error)) => {
                 // A server that goes away says so first.
@@ -136,11 +140,14 @@ impl Checkout {
     pub(crate) async fn unlock(mut self, key: LockKey) -> Result<(), AdvisoryLockError> {
         let lost = |why: String| AdvisoryLockError::Lost { key, why };
         match timeout(UNLOCK_TIME_MAX, self.session().unlock(key)).await {
-            Ok(Ok(true)) => {
+            Ok(Ok(Told::Yes)) => {
                 self.give_back();
                 Ok(())
             }
-            Ok(Ok(false)) => Err(lost("the session did not have it any more".to_owned())),
+            Ok(Ok(Told::No)) => Err(lost("the session did not have it any more".to_owned())),
+            Ok(Ok(Told::Elsewhere)) => Err(lost(
+                AdvisoryLockError::Pooler("it was to be given back in another session".to_owned()).to_string(),
+            )),
             Ok(Err(error)) => Err(lost(crate::error::described(&error))),
             Err(_) => Err(lost("the database did not answer when it was to be given back".to_owned())),
         }

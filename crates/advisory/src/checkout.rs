@@ -8,9 +8,9 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::error::AdvisoryLockError;
 use crate::key::LockKey;
-use crate::limits::{CLOSE_TIME_MAX, GRACE, POOL_WAIT_IGNORED, UNLOCK_TIME_MAX};
-use crate::pools::Inner;
-use crate::session::{Ended, Session, left};
+use crate::limits::{CLOSE_TIME_MAX, GRACE, POOL_WAIT_IGNORED, SKIP_WAIT_MAX, UNLOCK_TIME_MAX};
+use crate::pools::{Idle, Inner, Room};
+use crate::session::{Ended, Session, Told, left};
 
 /// How a lock is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +46,20 @@ impl Checkout {
         patience: Duration,
     ) -> Result<Option<Checkout>, AdvisoryLockError> {
         let deadline = began + patience;
+        // Whoever skips does not wait long for a connection that is being cleaned, either.
+        let room = match ask {
+            Ask::Wait => deadline,
+            Ask::Try => Instant::now() + SKIP_WAIT_MAX,
+        };
         loop {
-            let kept = pools.idle_session();
-            let was_kept = kept.is_some();
-            let session = match kept {
-                Some(session) => session,
+            let kept = pools.idle().session();
+            let (session, was_kept) = match kept {
+                Some(session) => (session, true),
                 // Boxed, like all that is rare here, so that a scope is small.
-                None => Box::pin(connect(pools, deadline)).await?,
+                None => match (Box::pin(connect(pools, room, deadline)).await, ask) {
+                    (Err(AdvisoryLockError::PoolTimeout { .. }), Ask::Try) => return Ok(None),
+                    (connected, _) => connected?,
+                },
             };
             let mut checkout = Checkout { session: Some(session), place: Some(place), pools: pools.clone() };
             match checkout.ask(key, ask, began, patience).await {
@@ -94,12 +101,16 @@ impl Checkout {
         let session = self.session();
         let asked = async {
             match ask {
-                Ask::Wait => session.lock(key, server).await.map(|()| true),
+                Ask::Wait => session.lock(key, server).await,
                 Ask::Try => session.try_lock(key).await,
             }
         };
         match timeout_at((began + patience + GRACE).into(), asked).await {
-            Ok(Ok(held)) => Asked::Held(held),
+            Ok(Ok(Told::Yes)) => Asked::Held(true),
+            Ok(Ok(Told::No)) => Asked::Held(false),
+            Ok(Ok(Told::Elsewhere)) => {
+                Asked::Failed(AdvisoryLockError::Pooler("one connection was given two sessions".to_owned()))
+            }
             Ok(Err(error)) if error.is_closed() || error.as_db_error().is_none() => Asked::Stale,
             Ok(Err(error)) => {
                 // A server that goes away says so first.
@@ -129,11 +140,14 @@ impl Checkout {
     pub(crate) async fn unlock(mut self, key: LockKey) -> Result<(), AdvisoryLockError> {
         let lost = |why: String| AdvisoryLockError::Lost { key, why };
         match timeout(UNLOCK_TIME_MAX, self.session().unlock(key)).await {
-            Ok(Ok(true)) => {
+            Ok(Ok(Told::Yes)) => {
                 self.give_back();
                 Ok(())
             }
-            Ok(Ok(false)) => Err(lost("the session did not have it any more".to_owned())),
+            Ok(Ok(Told::No)) => Err(lost("the session did not have it any more".to_owned())),
+            Ok(Ok(Told::Elsewhere)) => Err(lost(
+                AdvisoryLockError::Pooler("it was to be given back in another session".to_owned()).to_string(),
+            )),
             Ok(Err(error)) => Err(lost(crate::error::described(&error))),
             Err(_) => Err(lost("the database did not answer when it was to be given back".to_owned())),
         }
@@ -165,11 +179,15 @@ impl Drop for Checkout {
     }
 }
 
-async fn connect(pools: &Inner, deadline: Instant) -> Result<Session, AdvisoryLockError> {
-    let opened = pools.opened(deadline).await?;
+/// A session, and whether it had been kept.
+async fn connect(pools: &Inner, room: Instant, deadline: Instant) -> Result<(Session, bool), AdvisoryLockError> {
+    let opened = match pools.room(room, Idle::session).await? {
+        Room::Kept(session) => return Ok((session, true)),
+        Room::New(opened) => opened,
+    };
     // Whoever waited long for a place still gets a fair chance to use it.
     match timeout(left(deadline) + GRACE, Session::open(&pools.address, opened)).await {
-        Ok(opened) => opened,
+        Ok(opened) => Ok((opened?, false)),
         Err(_) => Err(AdvisoryLockError::Unavailable("it does not answer".to_owned())),
     }
 }

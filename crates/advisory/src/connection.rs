@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 use crate::error::AdvisoryLockError;
 use crate::held::{Hold, Owner};
 use crate::limits::{CLEAN_TIME_MAX, GRACE};
-use crate::pools::{Inner, return_reserved};
+use crate::pools::{Idle, Inner, Room};
 use crate::session::{Wire, left};
 
 /// All that a user may have left behind, but not what was prepared.
@@ -19,20 +19,40 @@ const CLEAN: &str = "ROLLBACK; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RES
 
 /// What a connection takes from the pool.
 #[derive(Debug)]
-pub(crate) enum Places {
-    /// The place that came with a lock, and returns to it.
-    Reserved(Arc<Hold>, Option<OwnedSemaphorePermit>),
-    Outside {
-        _place: OwnedSemaphorePermit,
-        _outside: OwnedSemaphorePermit,
-    },
+pub(crate) struct Places {
+    /// The lock that the place came with, and returns to.
+    hold: Option<Arc<Hold>>,
+    place: Option<OwnedSemaphorePermit>,
+    outside: Option<OwnedSemaphorePermit>,
+}
+
+impl Places {
+    /// The place that came with a lock.
+    pub(crate) fn reserved(hold: Arc<Hold>, place: OwnedSemaphorePermit) -> Places {
+        Places { hold: Some(hold), place: Some(place), outside: None }
+    }
+
+    pub(crate) fn outside(place: OwnedSemaphorePermit, outside: OwnedSemaphorePermit) -> Places {
+        Places { hold: None, place: Some(place), outside: Some(outside) }
+    }
+
+    /// Gives the place to the holder of its lock, or else to that of another lock; with neither it stays here.
+    fn give_back(&mut self, heir: Option<Arc<Hold>>) {
+        for hold in [self.hold.take(), heir].into_iter().flatten() {
+            if let Some(place) = self.place.take() {
+                self.place = hold.reserve(place);
+            }
+        }
+        if self.place.is_none() {
+            // It is a place of a lock now.
+            self.outside = None;
+        }
+    }
 }
 
 impl Drop for Places {
     fn drop(&mut self) {
-        if let Places::Reserved(hold, place) = self {
-            return_reserved(hold, place.take());
-        }
+        self.give_back(None);
     }
 }
 
@@ -58,7 +78,8 @@ impl Connection {
         places: Places,
         deadline: Instant,
     ) -> Result<Connection, AdvisoryLockError> {
-        let wire = match pools.idle_wire() {
+        let kept = pools.idle().wire();
+        let wire = match kept {
             Some(wire) => wire,
             None => Box::pin(connect(&pools, deadline)).await?,
         };
@@ -68,7 +89,10 @@ impl Connection {
 }
 
 async fn connect(pools: &Inner, deadline: Instant) -> Result<Wire, AdvisoryLockError> {
-    let opened = pools.opened(deadline).await?;
+    let opened = match pools.room(deadline, Idle::wire).await? {
+        Room::Kept(wire) => return Ok(wire),
+        Room::New(opened) => opened,
+    };
     match tokio::time::timeout(left(deadline) + GRACE, pools.address.connect(None)).await {
         Ok(Ok(connected)) => Ok(Wire::drive(connected, Some(opened))),
         Ok(Err(error)) => Err(AdvisoryLockError::of(&error)),
@@ -92,8 +116,11 @@ impl DerefMut for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.pools.forget_owner(self.owner);
-        let (Some(mut wire), Some(places)) = (self.wire.take(), self.places.take()) else { return };
+        let heir = self.pools.forget_owner(self.owner);
+        let (Some(mut wire), Some(mut places)) = (self.wire.take(), self.places.take()) else { return };
+        // At once, and not when it is clean: a holder that asks again would wait for a place outside of locks, where all may be
+        // taken by those who wait for its lock.
+        places.give_back(heir);
         let pools = self.pools.clone();
         self.pools.runtime.spawn(async move {
             let cleaned = tokio::time::timeout(CLEAN_TIME_MAX, wire.client.batch_execute(CLEAN)).await;

@@ -1,7 +1,8 @@
 //! Looks at a new connection before it may hold locks: is the session behind it one's own, and one of a server that others use too?
 //!
 //! A session is marked when it is opened, by an option of its start. A server that is connected to directly has the mark. If
-//! it is missing, a pooler stands in between, and a second connection finds out whether both are given the same session.
+//! it is missing, a pooler stands in between, and a second connection finds out whether both are given the same session. A
+//! pooler that passes even the options on is found out later: each statement of a session names the process that it is meant for.
 
 use std::fmt::Write as _;
 

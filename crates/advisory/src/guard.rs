@@ -84,6 +84,9 @@ impl Drop for Holding {
 ///
 /// It marks the task that took it: to ask for it there again is refused. Give it back with [`Guard::release`], which says
 /// whether it was held to the end; a drop does the same in the background.
+///
+/// A guard that is moved to another task keeps its mark with the task that took it: that one is refused the lock until the guard is
+/// gone, and the other one would wait for itself. Let the other task run what it does in [`Guard::within`].
 #[derive(Debug)]
 pub struct Guard {
     holding: Holding,

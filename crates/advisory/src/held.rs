@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::key::LockKey;
 
@@ -27,6 +27,8 @@ pub(crate) struct Hold {
     paired: AtomicBool,
     /// The place of the application's connection that the holder may need.
     reserved: Mutex<Option<OwnedSemaphorePermit>>,
+    /// That place has come back.
+    pub(crate) returned: Notify,
 }
 
 impl Hold {
@@ -37,10 +39,11 @@ impl Hold {
             live: AtomicBool::new(true),
             paired: AtomicBool::new(false),
             reserved: Mutex::default(),
+            returned: Notify::new(),
         })
     }
 
-    fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.live.load(Ordering::Acquire)
     }
 
@@ -56,12 +59,17 @@ impl Hold {
         self.paired.load(Ordering::Acquire)
     }
 
-    pub(crate) fn reserve(&self, place: OwnedSemaphorePermit) {
-        self.paired.store(true, Ordering::Release);
+    /// Keeps a place for the holder's connection; gives it back if nothing is held any more.
+    pub(crate) fn reserve(&self, place: OwnedSemaphorePermit) -> Option<OwnedSemaphorePermit> {
         let mut reserved = locked(&self.reserved);
-        if self.is_live() {
-            *reserved = Some(place);
+        if !self.is_live() {
+            return Some(place);
         }
+        self.paired.store(true, Ordering::Release);
+        *reserved = Some(place);
+        drop(reserved);
+        self.returned.notify_waiters();
+        None
     }
 
     pub(crate) fn take_reserved(&self) -> Option<OwnedSemaphorePermit> {

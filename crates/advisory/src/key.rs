@@ -83,6 +83,8 @@ impl From<i32> for LockId {
     }
 }
 
+/// Always hashed, also a text of digits: `"42"` is not 42. The command line takes what a person wrote for a number if it is one:
+/// for the same lock as `lockkeeper advisory run AGENT 42` say `42`, or [`LockId::parse`].
 impl From<&str> for LockId {
     fn from(text: &str) -> LockId {
         LockId::hashed(text)

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// How long a lock is waited for, unless somebody says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+/// How long the form that skips waits for a place in the pool, before it skips.
+pub(crate) const SKIP_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The longest wait for a lock.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Connections that are kept, and the most that the application has outside of locks.

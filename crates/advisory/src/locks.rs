@@ -11,7 +11,7 @@ use crate::error::AdvisoryLockError;
 use crate::guard::{Guard, Holding};
 use crate::held::{self, Hold, Marked};
 use crate::key::{LockId, LockKey, LockNamespace};
-use crate::limits::{TIMEOUT_DEFAULT, TIMEOUT_MAX};
+use crate::limits::{SKIP_WAIT_MAX, TIMEOUT_DEFAULT, TIMEOUT_MAX};
 use crate::pools::{Inner, Pools, Sizes};
 
 /// The advisory locks of one database.
@@ -40,7 +40,7 @@ impl Locks {
         Lock { locks: self.clone(), key, timeout: timeout.into().unwrap_or(TIMEOUT_DEFAULT) }
     }
 
-    /// Asks for a lock if it is free.
+    /// Asks for a lock if it is free. Skips as well if no connection of the pool comes free within a second.
     ///
     /// `.await` gives a [`Guard`] or nothing; [`LockOrSkip::scope`] runs a body that is told whether it has the lock.
     pub fn lock_or_skip(&self, namespace: LockNamespace, id: impl Into<LockId>) -> LockOrSkip {
@@ -52,11 +52,18 @@ impl Locks {
             return Err(AdvisoryLockError::Invalid(format!("a lock is waited for at most {TIMEOUT_MAX:?}")));
         }
         let began = Instant::now();
-        let place = self.pools.lock_places(began + timeout).await?;
+        let place = match ask {
+            Ask::Wait => self.pools.lock_places(&hold, began + timeout).await?,
+            Ask::Try => match self.pools.lock_places(&hold, began + SKIP_WAIT_MAX).await {
+                // To ask could not be begun; whoever skips comes again.
+                Err(AdvisoryLockError::PoolTimeout { .. }) => return Ok(None),
+                place => place?,
+            },
+        };
         let taken = Checkout::take(&self.pools, place.own, hold.key, ask, began, timeout).await?;
         let Some(checkout) = taken else { return Ok(None) };
         if let Some(reserved) = place.reserved {
-            hold.reserve(reserved);
+            drop(hold.reserve(reserved));
         }
         Ok(Some(Holding::new(checkout, hold, self.pools.runtime.clone())))
     }
@@ -130,7 +137,8 @@ pub struct LockOrSkip {
 }
 
 impl LockOrSkip {
-    /// Runs a body that is told whether it has the lock: not if another session holds it, and not if this task does.
+    /// Runs a body that is told whether it has the lock: not if another session holds it, not if this task does, and not if all
+    /// connections of the pool were in use for a second.
     ///
     /// Otherwise as [`Lock::scope`].
     pub async fn scope<T, E>(self, body: impl AsyncFnOnce(bool) -> Result<T, E>) -> Result<T, E>

@@ -58,12 +58,14 @@ pub struct Counts {
     pub by_namespace: BTreeMap<String, (u64, u64)>,
 }
 
-/// Looks at the locks of one database, over one connection that it keeps.
+/// Looks at the locks of one database, over two connections that it keeps.
 #[derive(Debug)]
 pub struct Monitor {
     address: Address,
     names: Namespaces,
-    wire: Mutex<Option<Wire>>,
+    listing: Mutex<Option<Wire>>,
+    /// Apart from the listing: a list that takes long does not mean that the database is down.
+    counting: Mutex<Option<Wire>>,
     counted: Mutex<Option<(Instant, Counts)>>,
     latest: std::sync::Mutex<Counts>,
 }
@@ -97,7 +99,8 @@ impl Monitor {
         Monitor {
             address: address.named("lockkeeper-monitor"),
             names,
-            wire: Mutex::default(),
+            listing: Mutex::default(),
+            counting: Mutex::default(),
             counted: Mutex::default(),
             latest: std::sync::Mutex::default(),
         }
@@ -105,7 +108,7 @@ impl Monitor {
 
     /// All advisory locks of the database, at most 10,000 of them by row. Answers within 5 s.
     pub async fn locks(&self) -> Result<Report, AdvisoryLockError> {
-        let rows = self.ask(LOCKS, Some(ROWS_MAX as i64)).await?;
+        let rows = self.ask(&self.listing, LOCKS, Some(ROWS_MAX as i64)).await?;
         let total = rows.first().map_or(0, |row| u64::try_from(row.get::<_, i64>("total")).unwrap_or_default());
         let locks = rows.iter().map(|row| self.row(row)).collect();
         Ok(Report { status: "ok".to_owned(), total, locks })
@@ -153,7 +156,7 @@ impl Monitor {
         {
             return counts.clone();
         }
-        let counts = match self.ask(COUNTS, None).await {
+        let counts = match self.ask(&self.counting, COUNTS, None).await {
             Ok(rows) => self.summed(&rows),
             Err(_) => Counts::default(),
         };
@@ -180,13 +183,23 @@ impl Monitor {
     }
 
     /// Asks over the connection that is kept, or over a new one, within the time.
-    async fn ask(&self, question: &str, limit: Option<i64>) -> Result<Vec<Row>, AdvisoryLockError> {
-        let asked = tokio::time::timeout(LOOK_TIME_MAX, self.ask_patiently(question, limit)).await;
+    async fn ask(
+        &self,
+        wire: &Mutex<Option<Wire>>,
+        question: &str,
+        limit: Option<i64>,
+    ) -> Result<Vec<Row>, AdvisoryLockError> {
+        let asked = tokio::time::timeout(LOOK_TIME_MAX, self.ask_patiently(wire, question, limit)).await;
         asked.unwrap_or_else(|_| Err(AdvisoryLockError::Unavailable("it does not answer".to_owned())))
     }
 
-    async fn ask_patiently(&self, question: &str, limit: Option<i64>) -> Result<Vec<Row>, AdvisoryLockError> {
-        let mut kept = self.wire.lock().await;
+    async fn ask_patiently(
+        &self,
+        wire: &Mutex<Option<Wire>>,
+        question: &str,
+        limit: Option<i64>,
+    ) -> Result<Vec<Row>, AdvisoryLockError> {
+        let mut kept = wire.lock().await;
         // Taken out while it is used: if nobody waits any more, it goes with the question.
         if let Some(wire) = kept.take().filter(|wire| !wire.is_closed()) {
             match query(&wire, question, limit).await {

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use futures_util::future::select_all;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -22,7 +23,7 @@ use crate::session::{Session, Wire, left};
 pub struct Sizes {
     /// Connections that are kept open, and the most that the application has outside of locks.
     pub pool: usize,
-    /// Connections beyond those. Only locks, and whoever holds one, come so far.
+    /// Connections beyond those. Only locks, and whoever holds one, come so far. With `pairs` two at least.
     pub overflow: usize,
     /// How long somebody waits for a connection of the application.
     pub timeout: Duration,
@@ -56,11 +57,15 @@ impl Sizes {
 /// 2. A lock takes **two places at once**: its own connection, and one that only its holder gets from [`Pools::connection`]. Whoever
 ///    holds a connection of the application already, or another lock with such a place, takes one.
 ///
+/// 3. The place of a connection that a holder gives back is the holder's again at once, before the connection is clean; also if it
+///    had the connection before the lock.
+///
 /// So whoever holds a lock never waits for a connection to do its work, comes to its end, and gives both back; and whoever holds an
 /// application's connection and waits for a lock waits for such holders only. Nobody waits in a circle. With all places taken
 /// the next one waits in line, and is told [`AdvisoryLockError::PoolTimeout`] when its time is over.
 ///
-/// What remains is left to the timeout: holders of locks who want ever more locks or connections.
+/// What remains is left to the timeout: holders of locks who want ever more locks or connections, or who give back the outer one of
+/// two locks, with its place, before the inner one.
 #[derive(Clone, Debug)]
 pub struct Pools {
     pub(crate) inner: Arc<Inner>,
@@ -76,15 +81,43 @@ pub(crate) struct Inner {
     idle: Mutex<Idle>,
     open: Arc<AtomicUsize>,
     /// Who has connections of the application.
-    owners: Mutex<HashMap<Owner, usize>>,
+    owners: Mutex<HashMap<Owner, Owned>>,
     /// Where what must be done after a drop is done.
     pub(crate) runtime: Handle,
 }
 
+/// Connections that nobody uses.
 #[derive(Default)]
-struct Idle {
+pub(crate) struct Idle {
     sessions: Vec<Session>,
     wires: Vec<Wire>,
+}
+
+impl Idle {
+    /// A kept session that is still open, if there is one.
+    pub(crate) fn session(&mut self) -> Option<Session> {
+        std::iter::from_fn(|| self.sessions.pop()).find(|session| !session.wire.is_closed())
+    }
+
+    pub(crate) fn wire(&mut self) -> Option<Wire> {
+        std::iter::from_fn(|| self.wires.pop()).find(|wire| !wire.is_closed())
+    }
+}
+
+/// The connections of the application that one task has.
+#[derive(Default)]
+struct Owned {
+    count: usize,
+    /// Locks that came without a place for their holder, because it had these.
+    leaning: Vec<Weak<Hold>>,
+}
+
+/// How one comes to a connection.
+pub(crate) enum Room<T> {
+    /// One that was kept.
+    Kept(T),
+    /// The right to open one more.
+    New(Opened),
 }
 
 impl fmt::Debug for Inner {
@@ -132,6 +165,11 @@ impl Pools {
         if sizes.pairs && sizes.overflow == 0 {
             return invalid("without an overflow an application could take every connection, and no lock could be had");
         }
+        if sizes.pairs && sizes.overflow < 2 {
+            // Whoever waits for two places keeps the first one that comes free, and whoever has a connection and wants one is
+            // behind in the line: each would wait for the other.
+            return invalid("an overflow has room for one lock and its holder's connection: two at least");
+        }
         let Ok(runtime) = Handle::try_current() else { return invalid("pools are made inside a tokio runtime") };
         let inner = Inner {
             address,
@@ -176,11 +214,11 @@ impl Pools {
 }
 
 impl Inner {
-    fn idle(&self) -> MutexGuard<'_, Idle> {
+    pub(crate) fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn owners(&self) -> MutexGuard<'_, HashMap<Owner, usize>> {
+    fn owners(&self) -> MutexGuard<'_, HashMap<Owner, Owned>> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,8 +244,12 @@ impl Inner {
     }
 
     /// The places that a lock needs, together.
-    pub(crate) async fn lock_places(&self, deadline: Instant) -> Result<LockPlace, AdvisoryLockError> {
-        let pair = self.sizes.pairs && !self.owners().contains_key(&Owner::current()) && !self.has_reserved();
+    pub(crate) async fn lock_places(
+        &self,
+        hold: &Arc<Hold>,
+        deadline: Instant,
+    ) -> Result<LockPlace, AdvisoryLockError> {
+        let pair = self.sizes.pairs && !self.leans(hold) && !self.has_reserved();
         if !pair {
             return Ok(LockPlace { own: self.places(&self.places, 1, deadline).await?, reserved: None });
         }
@@ -216,51 +258,60 @@ impl Inner {
         Ok(LockPlace { own, reserved })
     }
 
+    /// Whether whoever asks for a lock has a connection of the application already; then its place is the lock's from now on.
+    fn leans(&self, hold: &Arc<Hold>) -> bool {
+        let mut owners = self.owners();
+        let Some(owned) = owners.get_mut(&Owner::current()) else { return false };
+        owned.leaning.retain(|other| other.upgrade().is_some_and(|other| other.is_live()));
+        owned.leaning.push(Arc::downgrade(hold));
+        true
+    }
+
     /// Whether an outer lock of this database already has the place for its holder.
     fn has_reserved(&self) -> bool {
         held::current().iter().any(|hold| hold.is_paired() && hold.database == *self.address.identity())
     }
 
-    /// The place that the holder of a lock has for itself; else one outside of locks.
+    /// The place that the holder of a lock has for itself; else one outside of locks, or that place as soon as it is back.
     async fn connection_places(&self, deadline: Instant) -> Result<Places, AdvisoryLockError> {
-        let holds = held::current();
-        let own = holds.iter().rev().filter(|hold| hold.database == *self.address.identity());
-        for hold in own {
-            if let Some(place) = hold.take_reserved() {
-                return Ok(Places::Reserved(hold.clone(), Some(place)));
-            }
+        let mut holds = held::current();
+        holds.retain(|hold| hold.database == *self.address.identity());
+        if let Some(places) = reserved_of(&holds) {
+            return Ok(places);
         }
-        let outside = self.places(&self.outside, 1, deadline).await?;
-        let place = self.places(&self.places, 1, deadline).await?;
-        Ok(Places::Outside { _place: place, _outside: outside })
+        let outside = async {
+            let outside = self.places(&self.outside, 1, deadline).await?;
+            let place = self.places(&self.places, 1, deadline).await?;
+            Ok(Places::outside(place, outside))
+        };
+        if holds.is_empty() {
+            return outside.await;
+        }
+        tokio::select! {
+            biased;
+            places = returned(&holds) => Ok(places),
+            places = outside => places,
+        }
     }
 
     /// Notes that whoever runs now has a connection of the application.
     pub(crate) fn note_owner(&self) -> Owner {
         let owner = Owner::current();
-        *self.owners().entry(owner).or_default() += 1;
+        self.owners().entry(owner).or_default().count += 1;
         owner
     }
 
-    pub(crate) fn forget_owner(&self, owner: Owner) {
+    /// Notes that one of them is gone. With the last one a lock that leans on it needs its place.
+    pub(crate) fn forget_owner(&self, owner: Owner) -> Option<Arc<Hold>> {
         let mut owners = self.owners();
-        if let Some(count) = owners.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                owners.remove(&owner);
-            }
+        let owned = owners.get_mut(&owner)?;
+        owned.count -= 1;
+        if owned.count > 0 {
+            return None;
         }
-    }
-
-    /// A kept session that is still open, if there is one.
-    pub(crate) fn idle_session(&self) -> Option<Session> {
-        let mut idle = self.idle();
-        std::iter::from_fn(|| idle.sessions.pop()).find(|session| !session.wire.is_closed())
-    }
-
-    pub(crate) fn idle_wire(&self) -> Option<Wire> {
-        let mut idle = self.idle();
-        std::iter::from_fn(|| idle.wires.pop()).find(|wire| !wire.is_closed())
+        let owned = owners.remove(&owner)?;
+        // The outermost: scopes end from the inside.
+        owned.leaning.iter().filter_map(Weak::upgrade).find(|hold| hold.is_live())
     }
 
     /// Keeps a session that is as good as new; gives it back if enough are kept.
@@ -282,34 +333,55 @@ impl Inner {
         None
     }
 
-    /// The right to open one more connection. If all are open, one that nobody uses is closed for it.
-    pub(crate) async fn opened(&self, deadline: Instant) -> Result<Opened, AdvisoryLockError> {
+    /// A connection that is kept, or the right to open one more. If all are open, one that nobody uses is closed for it.
+    pub(crate) async fn room<T>(
+        &self,
+        deadline: Instant,
+        kept: impl Fn(&mut Idle) -> Option<T>,
+    ) -> Result<Room<T>, AdvisoryLockError> {
+        let began = Instant::now();
         loop {
             let unused = {
                 let mut idle = self.idle();
                 idle.sessions.retain(|session| !session.wire.is_closed());
                 idle.wires.retain(|wire| !wire.is_closed());
+                if let Some(kept) = kept(&mut idle) {
+                    return Ok(Room::Kept(kept));
+                }
                 if self.open.load(Ordering::Acquire) < self.sizes.total() {
                     self.open.fetch_add(1, Ordering::AcqRel);
-                    return Ok(Opened(self.open.clone()));
+                    return Ok(Room::New(Opened(self.open.clone())));
                 }
                 idle.wires.pop().or_else(|| idle.sessions.pop().map(|session| session.wire))
             };
             match unused {
                 Some(wire) => wire.close(&self.address).await,
-                // One is about to be closed: its place was given on a moment ago.
+                // One is about to be clean, or closed: its place was given on a moment ago.
                 None => tokio::time::sleep(Duration::from_millis(1)).await,
             }
             if left(deadline).is_zero() {
-                return Err(self.timed_out(Duration::ZERO));
+                return Err(self.timed_out(began.elapsed()));
             }
         }
     }
 }
 
-/// Gives the place back to the holder of the lock, if it still holds it.
-pub(crate) fn return_reserved(hold: &Hold, place: Option<OwnedSemaphorePermit>) {
-    if let Some(place) = place {
-        hold.reserve(place);
+/// The place that the innermost of these locks has for its holder.
+fn reserved_of(holds: &[Arc<Hold>]) -> Option<Places> {
+    holds.iter().rev().find_map(|hold| Some(Places::reserved(hold.clone(), hold.take_reserved()?)))
+}
+
+/// Waits until one of these locks has its place back.
+async fn returned(holds: &[Arc<Hold>]) -> Places {
+    loop {
+        // Listens before it looks, so that nothing comes back in between.
+        let mut coming: Vec<_> = holds.iter().map(|hold| Box::pin(hold.returned.notified())).collect();
+        for one in &mut coming {
+            one.as_mut().enable();
+        }
+        if let Some(places) = reserved_of(holds) {
+            return places;
+        }
+        select_all(coming).await;
     }
 }

@@ -102,11 +102,17 @@ impl Session {
     /// Connects, makes sure that the session is one's own, and prepares all that will be said.
     pub(crate) async fn open(address: &Address, opened: Opened) -> Result<Session, AdvisoryLockError> {
         let (wire, pid) = examine::connect(address, opened).await?;
+        // In any other session it does nothing, and answers no row: a pooler may have passed for the server so far.
+        let only_here = |function: &str| {
+            format!("SELECT pg_catalog.{function}($1::int, $2::int) WHERE pg_catalog.pg_backend_pid() = $3::int")
+        };
+        let [lock, try_lock, unlock] =
+            ["pg_advisory_lock", "pg_try_advisory_lock", "pg_advisory_unlock"].map(only_here);
         let client = &wire.client;
         let prepared = tokio::try_join!(
-            client.prepare("SELECT pg_catalog.pg_advisory_lock($1::int, $2::int)"),
-            client.prepare("SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int)"),
-            client.prepare("SELECT pg_catalog.pg_advisory_unlock($1::int, $2::int)"),
+            client.prepare(&lock),
+            client.prepare(&try_lock),
+            client.prepare(&unlock),
             client.prepare("SELECT pg_catalog.set_config('lock_timeout', $1::text, false)"),
         );
         let (lock, try_lock, unlock, set_timeout) = prepared.map_err(|error| AdvisoryLockError::of(&error))?;
@@ -114,11 +120,11 @@ impl Session {
     }
 
     /// Waits for a lock. After an error the session must be closed: the lock may be held all the same.
-    pub(crate) async fn lock(&mut self, key: LockKey, timeout: Duration) -> Result<(), tokio_postgres::Error> {
+    pub(crate) async fn lock(&mut self, key: LockKey, timeout: Duration) -> Result<Told, tokio_postgres::Error> {
         self.wire.busy = true;
         let client = &self.wire.client;
         let (namespace, id) = (key.namespace.number(), key.id.number());
-        let parameters: [&(dyn ToSql + Sync); 2] = [&namespace, &id];
+        let parameters: [&(dyn ToSql + Sync); 3] = [&namespace, &id, &self.pid];
         let answer = if timeout == self.timeout {
             client.execute(&self.lock, &parameters).await
         } else {
@@ -131,29 +137,35 @@ impl Session {
             set.and(locked)
         };
         self.wire.busy = false;
-        answer.map(|_| ())
+        answer.map(|rows| if rows == 1 { Told::Yes } else { Told::Elsewhere })
     }
 
-    /// Takes a lock if it is free. After an error the session must be closed.
-    pub(crate) async fn try_lock(&mut self, key: LockKey) -> Result<bool, tokio_postgres::Error> {
-        let statement = self.try_lock.clone();
-        self.told(&statement, key).await
+    /// Takes a lock if it is free. After an error, or when told elsewhere, the session must be closed.
+    pub(crate) async fn try_lock(&mut self, key: LockKey) -> Result<Told, tokio_postgres::Error> {
+        told(&mut self.wire, &self.try_lock, key, self.pid).await
     }
 
-    /// Gives a lock back; says whether it was held. After an error or a `false` the session must be closed.
-    pub(crate) async fn unlock(&mut self, key: LockKey) -> Result<bool, tokio_postgres::Error> {
-        let statement = self.unlock.clone();
-        self.told(&statement, key).await
+    /// Gives a lock back; says whether it was held. After anything but a yes the session must be closed.
+    pub(crate) async fn unlock(&mut self, key: LockKey) -> Result<Told, tokio_postgres::Error> {
+        told(&mut self.wire, &self.unlock, key, self.pid).await
     }
 }
 
-impl Session {
-    async fn told(&mut self, statement: &Statement, key: LockKey) -> Result<bool, tokio_postgres::Error> {
-        self.wire.busy = true;
-        let answer = self.wire.client.query_one(statement, &[&key.namespace.number(), &key.id.number()]).await;
-        self.wire.busy = false;
-        answer?.try_get(0)
-    }
+/// What the server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Yes,
+    No,
+    /// By another session, in which nothing was done: a pooler stands in between.
+    Elsewhere,
+}
+
+async fn told(wire: &mut Wire, statement: &Statement, key: LockKey, pid: i32) -> Result<Told, tokio_postgres::Error> {
+    wire.busy = true;
+    let answer = wire.client.query_opt(statement, &[&key.namespace.number(), &key.id.number(), &pid]).await;
+    wire.busy = false;
+    let Some(row) = answer? else { return Ok(Told::Elsewhere) };
+    Ok(if row.try_get(0)? { Told::Yes } else { Told::No })
 }
 
 /// How much of a wait is left.

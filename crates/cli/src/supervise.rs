@@ -73,8 +73,9 @@ async fn end(child: &mut tokio::process::Child) {
     for member in descendants() {
         let _ = kill_process(member, Signal::TERM);
     }
-    let _ = tokio::time::timeout(END_TIME_MAX, child.wait()).await;
+    // One time for all: what the command left behind does not get another one.
     let give_up = Instant::now() + END_TIME_MAX;
+    let _ = tokio::time::timeout_at(give_up.into(), child.wait()).await;
     while !descendants().is_empty() && Instant::now() < give_up {
         tokio::time::sleep(LOOK).await;
     }
@@ -124,6 +125,8 @@ fn family(first: Pid) -> Vec<Pid> {
 }
 
 /// If this program is killed, its locks are freed at once: the command must not outlive it.
+///
+/// The system tells the direct child only. What that child started goes on, unless it notices by itself.
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();

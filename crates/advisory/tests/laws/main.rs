@@ -1,5 +1,6 @@
 //! The laws of advisory locks, tried on a real PostgreSQL.
 
+mod circles;
 mod crowd;
 mod faults;
 mod ground;

@@ -156,3 +156,38 @@ async fn a_database_that_is_away_slows_nobody_down() {
     server.resume();
     in_time(monitor.locks()).await.expect("it comes back");
 }
+
+#[tokio::test]
+async fn lists_that_take_long_do_not_mean_that_the_database_is_down() {
+    let server = Postgres::start_with(&Options::quick());
+    // A list takes two seconds more than a count.
+    server.sql("CREATE SCHEMA slow");
+    for (view, seconds) in [("pg_stat_activity", 2.0), ("pg_locks", 0.3)] {
+        server.sql(&format!(
+            "CREATE VIEW slow.{view} AS SELECT * FROM pg_catalog.{view} WHERE (SELECT pg_sleep({seconds})) IS NOT NULL"
+        ));
+    }
+    server.sql("ALTER DATABASE postgres SET search_path = slow, pg_catalog");
+    let locks = locks(&server, 1);
+    let _guard = in_time(locks.lock(LockNamespace::AGENT, 1, None).into_future()).await.expect("locked");
+    let monitor = Arc::new(monitor(&server.url(), Namespaces::default()));
+    let began = Instant::now();
+    while !in_time(monitor.counts()).await.up {
+        assert!(began.elapsed() < Duration::from_secs(20), "never up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let began = Instant::now();
+    let mut lists = Vec::new();
+    while began.elapsed() < Duration::from_secs(8) {
+        let lister = monitor.clone();
+        lists.push(tokio::spawn(async move { lister.locks().await }));
+        let counts = in_time(monitor.counts()).await;
+        assert!(counts.up && counts.by_namespace["AGENT"] == (1, 0), "{counts:?} after {:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut listed = 0;
+    for list in lists {
+        listed += usize::from(in_time(list).await.expect("no panic").is_ok_and(|report| report.total == 1));
+    }
+    assert!(listed >= 1, "the list was slow, and nothing else");
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper_advisory::{AdvisoryLockError, POOL_OVERFLOW, POOL_SIZE, Pools, Sizes};
 use tokio::sync::Barrier;
 
-use crate::ground::{eventually, held, in_time, namespace, pools, pools_of, server};
+use crate::ground::{eventually, held, in_time, locks, namespace, pools, pools_of, server};
 
 #[tokio::test]
 async fn pool_configuration() {
@@ -67,11 +67,32 @@ async fn pools_that_could_never_lend_a_lock_are_refused() {
     for sizes in [
         Sizes { pool: 0, overflow: 1, ..Sizes::default() },
         Sizes { pool: 25, overflow: 0, ..Sizes::default() },
+        // Twenty-four with a connection would wait behind one who has the last place and wants two.
+        Sizes { pool: 24, overflow: 1, ..Sizes::default() },
         Sizes::locks_only(0),
     ] {
         let made = Pools::new(address.clone(), sizes);
         assert!(matches!(made, Err(AdvisoryLockError::Invalid(_))), "{sizes:?}");
     }
+}
+
+#[tokio::test]
+async fn who_skips_skips_when_no_connection_comes_free() {
+    let server = server();
+    let (locks, namespace) = (locks(&server, 1), namespace());
+    let guard = in_time(locks.lock(namespace, 1, None).into_future()).await.expect("locked");
+    // Another lock, which is free: only the connection is missing.
+    let began = Instant::now();
+    let other = locks.clone();
+    let skipped = tokio::spawn(async move { other.lock_or_skip(namespace, 2).await });
+    let skipped = in_time(skipped).await.expect("no panic").expect("no error");
+    assert!(skipped.is_none(), "{skipped:?}");
+    let told = in_time(locks.lock_or_skip(namespace, 2).scope(async |acquired| anyhow::Ok(acquired))).await;
+    assert!(!told.expect("no error"));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    in_time(guard.release()).await.expect("released");
+    let told = in_time(locks.lock_or_skip(namespace, 2).scope(async |acquired| anyhow::Ok(acquired))).await;
+    assert!(told.expect("no error"), "the next round has it");
 }
 
 /// Everybody first takes one thing, then, when all have it or wait for it, the other.

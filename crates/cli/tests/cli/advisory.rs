@@ -95,6 +95,23 @@ fn a_command_is_ended_when_its_advisory_lock_is_lost() {
 }
 
 #[test]
+fn a_command_that_does_not_listen_is_killed_five_seconds_after_its_lock_is_lost() {
+    let (house, server) = (House::new(), server());
+    // Neither the command nor what it started hears the polite word.
+    let script = "trap '' TERM; sleep 600 & echo ready; while :; do sleep 1; done";
+    let child = start(&house, &server.url(), &["run", "AGENT", "46", "--", "sh", "-c", script]);
+    let pid = wait_for("the lock", || holder(&server, 1, 46));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(server.sql(&format!("SELECT pg_terminate_backend({pid})")), "t");
+    let began = Instant::now();
+    let said = finish(child);
+    assert_eq!(said.code, 4, "{said:?}");
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(4500), "it had its time to end by itself: {took:?}");
+    assert!(took < Duration::from_millis(9000), "{took:?}");
+}
+
+#[test]
 fn who_holds_and_who_waits_is_listed_with_the_names_of_the_settings() {
     let (house, server) = (House::new(), server());
     std::fs::write(house.repository().join("lockkeeper.toml"), "[advisory.namespaces]\nREPORT = 1045\n")

@@ -87,11 +87,7 @@ fn parse(url: &str) -> Result<Address, Failure> {
 
 fn read(file: &str) -> Result<String, Failure> {
     let refused = |why: String| Failure::usage(format!("{file} can't be read: {why}"));
-    let length = std::fs::metadata(file).map_err(|error| refused(error.to_string()))?.len();
-    if length > URL_BYTES_MAX {
-        return Err(refused(format!("it has more than {URL_BYTES_MAX} bytes")));
-    }
-    std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))
+    crate::config::text_of(file.as_ref(), URL_BYTES_MAX).map_err(|error| refused(error.to_string()))
 }
 
 /// What went wrong, in the words of the house.

@@ -454,15 +454,26 @@ pub(crate) fn policy_from_environment() -> Option<PathBuf> {
 
 /// The largest policy that is read.
 const POLICY_BYTES_MAX: u64 = 1 << 20;
+/// The largest settings file that is read.
+pub(crate) const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// The text of a file of this size at most. A pipe, a device or a folder is not read: it may never end.
+pub(crate) fn text_of(path: &Path, bytes_max: u64) -> std::io::Result<String> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    if about.len() > bytes_max {
+        return Err(std::io::Error::other(format!("it has more than {bytes_max} bytes")));
+    }
+    std::fs::read_to_string(path)
+}
 
 /// Reads a policy from a file of its own.
 pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
     let place = || format!("the policy {}", path.display());
-    let length = std::fs::metadata(path).with_context(place)?.len();
-    if length > POLICY_BYTES_MAX {
-        bail!("the policy {} has more than {POLICY_BYTES_MAX} bytes", path.display());
-    }
-    let text: PolicyText = toml::from_str(&std::fs::read_to_string(path).with_context(place)?).with_context(place)?;
+    let text = text_of(path, POLICY_BYTES_MAX).with_context(place)?;
+    let text: PolicyText = toml::from_str(&text).with_context(place)?;
     policy(text).with_context(place)
 }
 
@@ -494,6 +505,14 @@ pub(crate) fn judge(text: &str, of_repository: bool) -> Result<()> {
     alone.space()?;
     alone.settings()?;
     alone.shared_space()?;
+    alone.namespaces()?;
+    alone.proof_directories()?;
+    if let Some(engine) = &alone.user.engine {
+        lockkeeper_engine::place_of(engine).context("engine")?;
+    }
+    if let Some(listen) = alone.user.listen.as_deref().filter(|listen| *listen != "none") {
+        listen.parse::<std::net::SocketAddr>().context("listen is an address such as 127.0.0.1:5625, or none")?;
+    }
     match (&alone.user.policy, &alone.user.policy_file) {
         (Some(_), Some(_)) => bail!("a policy is in [policy] or in the file that policy_file names, not in both"),
         (Some(text), None) => policy(text.clone()).map(drop).context("policy"),
@@ -512,7 +531,7 @@ fn parsed(text: &str) -> Result<ConfigFile> {
 }
 
 fn read(path: &Path) -> Result<ConfigFile> {
-    match std::fs::read_to_string(path) {
+    match text_of(path, CONFIG_BYTES_MAX) {
         Ok(text) => parsed(&text).with_context(|| format!("{} can't be used", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ConfigFile::default()),
         Err(error) => Err(error).with_context(|| format!("{} can't be read", path.display())),

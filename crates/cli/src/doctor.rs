@@ -184,7 +184,11 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
                 let _ =
                     write!(engine, "; a service started from here would use {} from {}", place(&choice), choice.from);
             }
-            vec![version, well("engine", engine)]
+            let engine = match &status.trouble {
+                None => well("engine", engine),
+                Some(trouble) => ill("engine", format!("{engine}: {trouble}"), "mend what is wrong with it"),
+            };
+            vec![version, engine]
         }
     }
 }

@@ -1,9 +1,11 @@
 //! What people and programs see: tables with colour on a terminal, plain columns in a pipe, JSON on demand.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
+use lockkeeper_core::text::is_unprintable;
 use lockkeeper_wire::answer::{LockView, Refused};
 use serde::Serialize;
 
@@ -12,7 +14,7 @@ macro_rules! say {
     ($($part:tt)*) => {{
         use std::io::Write;
         // Whoever closed the pipe has read enough.
-        let _ = writeln!(anstream::stdout(), $($part)*);
+        let _ = writeln!(anstream::stdout(), "{}", $crate::output::printable(&format!($($part)*)));
     }};
 }
 pub(crate) use say;
@@ -21,7 +23,7 @@ pub(crate) use say;
 macro_rules! note {
     ($($part:tt)*) => {{
         use std::io::Write;
-        let _ = writeln!(anstream::stderr(), $($part)*);
+        let _ = writeln!(anstream::stderr(), "{}", $crate::output::printable(&format!($($part)*)));
     }};
 }
 pub(crate) use note;
@@ -37,6 +39,30 @@ const FRAMED: TableStyle = TableStyle::new()
 const BOLD: Style = Style::new().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 const DIM: Style = Style::new().dimmed();
+
+/// The colours of this program.
+const OWN_CODES: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m"];
+
+/// What may be shown on a terminal: names and texts come from files and from others, and must not move its cursor, set its
+/// title or turn letters around.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| is_unprintable(c) && c != '\n') {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let own = OWN_CODES.iter().find(|code| rest.starts_with(**code));
+        let length = own.map_or(first.len_utf8(), |code| code.len());
+        if own.is_some() || first == '\n' || !is_unprintable(first) {
+            shown.push_str(&rest[..length]);
+        } else {
+            shown.extend(first.escape_unicode());
+        }
+        rest = &rest[length..];
+    }
+    Cow::Owned(shown)
+}
 
 pub(crate) fn json(value: &impl Serialize) {
     let mut out = std::io::stdout().lock();
@@ -123,4 +149,16 @@ pub(crate) fn paused(lock: &LockView) -> String {
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {what}{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_can_not_play_with_a_terminal() {
+        assert_eq!(printable("plain, even \u{e4} and\ntwo lines"), "plain, even \u{e4} and\ntwo lines");
+        assert_eq!(printable("a\x1b]0;title\x07b\u{202e}c"), "a\\u{1b}]0;title\\u{7}b\\u{202e}c");
+        assert_eq!(printable("\x1b[1mours\x1b[0m \x1b[2Jtheirs"), "\x1b[1mours\x1b[0m \\u{1b}[2Jtheirs");
+    }
 }

@@ -99,6 +99,12 @@ impl Serve {
         if let Err(error) = lockkeeper_engine::place_of(&choice.url) {
             return Err(Failure::usage(choice.explain(&error)));
         }
+        if let Some(url) = self.engine.as_deref().filter(|url| has_password(url)) {
+            let scheme = url.split(':').next().unwrap_or_default();
+            note!(
+                "Everybody on this machine can read the password behind --engine {scheme}://; write the URL into LOCKKEEPER_ENGINE."
+            );
+        }
         let server =
             Some(format!("{} ({})", rustix::system::uname().nodename().to_string_lossy(), config.home.display()));
         let settings = Settings { server, ..config.settings()? };
@@ -315,4 +321,10 @@ async fn open_engine(choice: &EngineChoice, options: &Options) -> Result<Arc<dyn
             Err(error) => return Err(Failure::Other(anyhow::anyhow!(choice.explain(&error)))),
         }
     }
+}
+
+/// Whether a URL holds a password, where everybody can read it.
+fn has_password(url: &str) -> bool {
+    let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    login.is_some_and(|(login, _)| login.contains(':')) || url.contains("password=")
 }

@@ -13,6 +13,7 @@
 //! ```
 
 mod cluster;
+mod pooler;
 mod processes;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use cluster::Cluster;
+pub use pooler::PgBouncer;
 
 /// How often another port is tried, if somebody else was faster.
 const PORTS_TRIED: usize = 20;

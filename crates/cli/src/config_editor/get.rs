@@ -1,6 +1,8 @@
 //! `lockkeeper config get`
 
 use clap::Args;
+use std::io::{IsTerminal as _, Write as _};
+
 use lockkeeper_config_editor::{Document, Error, Format, Key, Value};
 use serde_json::json;
 
@@ -62,7 +64,14 @@ fn print(context: &Context, key: &str, value: &Value, format: Format, from: &str
     if context.global.json {
         output::json(&json!({ "success": true, "key": key, "value": as_json(value), "from": from }));
     } else {
-        say!("{}", value.shown(format).trim_end_matches('\n'));
+        let shown = value.shown(format);
+        let shown = shown.trim_end_matches('\n');
+        if std::io::stdout().is_terminal() {
+            say!("{shown}");
+        } else {
+            // A program gets it as it is. Whoever closed the pipe has read enough.
+            let _ = writeln!(std::io::stdout(), "{shown}");
+        }
     }
 }
 
@@ -80,7 +89,7 @@ struct InForce {
 impl InForce {
     fn read() -> Result<InForce, Failure> {
         let read = |chosen: super::Chosen| {
-            let text = match std::fs::read_to_string(&chosen.path) {
+            let text = match crate::config::text_of(&chosen.path, crate::config::CONFIG_BYTES_MAX) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
                 other => other?,
             };
@@ -145,6 +154,19 @@ impl InForce {
 /// A list of everything is shown around; a password in a URL is not for that.
 fn without_password(value: Value) -> Value {
     let Value::Text(text) = &value else { return value };
+    // As an option of a URL, or as libpq writes it.
+    let lower = text.to_ascii_lowercase();
+    if let Some(at) = lower.find("password=") {
+        let start = at + "password=".len();
+        let end = text[start..].find(['&', ' ']).map_or(text.len(), |length| start + length);
+        let masked = Value::Text(format!("{}***{}", &text[..start], &text[end..]));
+        return if text[end..].contains("password=") { Value::text("***") } else { without_login(masked) };
+    }
+    without_login(value)
+}
+
+fn without_login(value: Value) -> Value {
+    let Value::Text(text) = &value else { return value };
     let Some((scheme, rest)) = text.split_once("://") else { return value };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     // A password may hold a slash that nobody has escaped: the last @ of all is the safer end.
@@ -167,6 +189,14 @@ mod tests {
         for url in ["redis://:hunter2@h:1/0", "redis://u:hunter2@h", "redis://u:hun/ter2@h", "rediss://hunter2@h"] {
             let Value::Text(shown) = without_password(url.into()) else { panic!("{url}") };
             assert!(!shown.contains("ter2") && shown.contains("***@h"), "{shown}");
+        }
+        for url in [
+            "postgres://u@h/x?password=hunter2",
+            "host=h password=hunter2 user=u",
+            "postgres://h/x?a=b&PASSWORD=hunter2&c=d",
+        ] {
+            let Value::Text(shown) = without_password(url.into()) else { panic!("{url}") };
+            assert!(!shown.contains("ter2") && shown.contains("***"), "{shown}");
         }
         for plain in ["redis://h:6379", "file:x@y", "30s", "http://h/a@b"] {
             assert_eq!(without_password(plain.into()), Value::from(plain));

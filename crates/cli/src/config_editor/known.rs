@@ -76,7 +76,10 @@ pub(super) fn find(key: &Key) -> Option<&'static Known> {
 }
 
 pub(super) fn of_repository(key: &Key) -> bool {
-    find(key).is_some_and(|known| known.of_repository)
+    let Some(key) = dotted(key) else { return false };
+    let within =
+        |known: &Known| key.strip_prefix(known.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    ALL.iter().any(|known| known.of_repository && within(known))
 }
 
 /// What the reader of settings says, with the name that was probably meant.

@@ -213,3 +213,40 @@ fn a_settings_file_that_is_wrong_is_named_with_the_line_and_no_password_is_repea
         assert!(!said.err.contains("hunter2"), "{said:?}");
     }
 }
+
+#[test]
+fn a_settings_file_that_never_ends_is_not_read() {
+    let house = House::new();
+    let made = std::process::Command::new("mkfifo").arg(repository_file(&house)).status().unwrap();
+    assert!(made.success());
+    for arguments in [&["lock", "list"][..], &["config", "get"], &["doctor"]] {
+        let said = house.say("a", arguments);
+        assert!(said.code != 0 && format!("{}{}", said.out, said.err).contains("no file"), "{arguments:?}: {said:?}");
+    }
+}
+
+#[test]
+fn settings_that_no_service_could_use_are_refused() {
+    let house = House::new();
+    for (key, value) in [
+        ("engine", "banana"),
+        ("listen", "banana"),
+        ("proof.directories", "[\"relative\"]"),
+        ("advisory.namespaces.AGENT", "5"),
+    ] {
+        let said = house.say("a", &["config", "set", key, value]);
+        assert_eq!(said.code, 2, "{key}: {said:?}");
+    }
+    assert!(!user_file(&house).exists() && !repository_file(&house).exists());
+    assert_eq!(house.say("a", &["config", "set", "advisory.namespaces.REPORTS", "100"]).code, 0);
+    assert!(fs::read_to_string(repository_file(&house)).unwrap().contains("REPORTS"), "a repository may name its own");
+}
+
+#[test]
+fn a_program_gets_a_value_byte_by_byte() {
+    let house = House::new();
+    let file = house.repository().join("a.json");
+    fs::write(&file, r#"{"t": "x\u001b[31my\bz"}"#).unwrap();
+    let said = house.say("a", &["config", "get", "--file", file.to_str().unwrap(), "t"]);
+    assert_eq!(said.out, "x\u{1b}[31my\u{8}z\n");
+}

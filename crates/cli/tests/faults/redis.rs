@@ -50,6 +50,8 @@ fn a_service_whose_redis_is_away_says_so_and_can_be_stopped() {
     let said = say(&house, &named, &["status"]);
     assert!(said.code == 3 && said.out.contains("Trouble") && said.out.contains("can't be reached"), "{said:?}");
     assert_eq!(say(&house, &named, &["lock", "list"]).code, 3);
+    let doctor = say(&house, &named, &["doctor"]);
+    assert!(doctor.code == 1 && doctor.out.contains("can't be reached"), "{doctor:?}");
     let said = say(&house, &named, &["stop"]);
     assert!(said.code == 0 && said.out.contains("Stopped the service"), "{said:?}");
 }

@@ -29,6 +29,10 @@ impl Address {
     pub(super) fn parse(url: &str) -> Result<Address, EngineError> {
         // No message repeats a part of the URL that may hold a password.
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        if place.matches('@').count() > 1 {
+            // Taken for a part of the host it would be shown.
+            return Err(invalid("an @ in a user's name or a password is written %40"));
+        }
         let mut own = Own::default();
         let mut rest: Vec<&str> = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -174,6 +178,7 @@ mod tests {
             "postgres://h",
             "postgres:///x",
             "postgres://u:s3cret@h:port/x",
+            "postgres://u:p@s3cret@h/x",
             "postgres://h/x?s3cret",
             "postgres://h/x?s3cret=1",
             "postgres://h/x?sslmode=s3cret",

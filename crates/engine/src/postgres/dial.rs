@@ -19,6 +19,9 @@ const VERSION_MIN: i32 = 150_000;
 /// How much longer than we the server may take for a statement: what is large is given more time here, too.
 const STATEMENT_TIME_MORE: Duration = Duration::from_secs(60);
 
+const POOLER: &str =
+    "is a pooler that does not pass on what a session is started with: connect to the PostgreSQL itself";
+
 /// Takes what the server says without being asked. Must not wait.
 pub(super) type Told = Box<dyn FnMut(AsyncMessage) + Send>;
 
@@ -108,12 +111,12 @@ impl Dial {
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
         let place = &self.address;
-        let (client, connection) = self
-            .address
-            .config
-            .connect(tls)
-            .await
-            .map_err(|error| self.explained(trouble::unreachable(place, &error)))?;
+        let mut config = self.address.config.clone();
+        // By which a session of one's own is known: whoever stands in between does not pass it on.
+        let given = config.get_options().map(|options| format!("{options} ")).unwrap_or_default();
+        config.options(format!("{given}-c lockkeeper.direct=yes"));
+        let connected = config.connect(tls).await;
+        let (client, connection) = connected.map_err(|error| self.explained(trouble::unreachable(place, &error)))?;
         let driver = tokio::spawn(drive(connection, told));
         // What a role or a server has otherwise by default. The server ends what it does for somebody who is gone, and in
         // any case after a while.
@@ -137,6 +140,9 @@ impl Dial {
             EngineError::Unreachable(why) if why.contains("server does not support TLS") => EngineError::Invalid(
                 format!("{} does not speak TLS; if nobody can listen in between, add ?sslmode=disable", self.address),
             ),
+            EngineError::Unreachable(why) if why.contains("startup parameter") => {
+                EngineError::Invalid(format!("{} {POOLER}", self.address))
+            }
             other => other,
         }
     }
@@ -147,7 +153,8 @@ impl Dial {
                      current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'on' \
                      and current_setting('full_page_writes') = 'on', current_setting('synchronous_commit') = 'off', \
                      current_setting('server_version'), current_schema() is null, \
-                     current_setting('server_encoding'), current_setting('synchronous_commit')";
+                     current_setting('server_encoding'), current_setting('synchronous_commit'), \
+                     coalesce(current_setting('lockkeeper.direct', true), '') <> 'yes'";
         let row = client.query_one(asked, &[]).await.map_err(|error| trouble::of(&error, place).into_error())?;
         let version: i32 = row.get(0);
         let refused = |why: &str| Err(EngineError::Invalid(format!("{place} {why}")));
@@ -163,6 +170,9 @@ impl Dial {
         }
         if row.get(6) {
             return refused("has no schema to put tables into: look at search_path");
+        }
+        if row.get(9) {
+            return refused(POOLER);
         }
         let encoding: String = row.get(7);
         if encoding != "UTF8" {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{EngineError, Strength};
-use lockkeeper_postgres_fixture::{Options, Postgres};
+use lockkeeper_postgres_fixture::{Options, PgBouncer, Postgres};
 
 use crate::{hasty, open, refusal};
 
@@ -72,4 +72,14 @@ async fn a_database_that_can_not_hold_every_letter_is_refused() {
     server.sql("create database latin template template0 encoding 'LATIN1' locale 'C'");
     let why = refusal(&server.url_of("latin")).await;
     assert!(matches!(&why, EngineError::Invalid(why) if why.contains("UTF8")), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_is_refused() {
+    let server = Postgres::start_with(&Options::quick());
+    for more in ["", "ignore_startup_parameters = options"] {
+        let pooler = PgBouncer::start(&server, "transaction", more);
+        let why = refusal(&pooler.url()).await;
+        assert!(matches!(&why, EngineError::Invalid(why) if why.contains("pooler")), "{more}: {why}");
+    }
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::event::{Kind, NewEvent};
 use crate::ledger::Ledger;
 use crate::limits::NODES_EACH_MAX;
+use crate::lock::LedgerLock;
 use crate::meta::checked_timeout;
 use crate::name::{NodeId, Owner, Sequence};
 use crate::profile::Profile;
@@ -40,15 +41,15 @@ impl Ledger {
     pub fn claim(&self, node: &NodeId, owner: &Owner, timeout: Option<Duration>) -> Result<Claim> {
         let node = NodeId::parse(node.as_str(), self.profile())?;
         let timeout = self.timeout(timeout)?;
-        let ((claim, filed), sequence) = self.locked(|| {
-            let now = self.now();
-            let expires_at = after(now, timeout)?;
-            self.caught_up()?.may_be_claimed(&node, now)?;
-            let nodes = vec![node.clone()];
-            let kind = Kind::Claimed { nodes, owner: owner.clone(), expires_at };
-            let sequence = self.append_locked(&NewEvent::of(kind, now, self.profile()))?;
-            let (node, owner, acquired_at) = (node.clone(), owner.clone(), Some(now));
-            let claim = Claim { node, owner, acquired_at, expires_at, sequence };
+        let ((claim, filed), sequence) = self.locked(|lock| {
+            let (mut claim, sequence) = self.append_judged(lock, |claims, now| {
+                claims.may_be_claimed(&node, now)?;
+                let (node, owner, expires_at) = (node.clone(), owner.clone(), after(now, timeout)?);
+                let kind = Kind::Claimed { nodes: vec![node.clone()], owner: owner.clone(), expires_at };
+                let claim = Claim { node, owner, acquired_at: Some(now), expires_at, sequence: Sequence(0) };
+                Ok((claim, NewEvent::of(kind, now, self.profile())))
+            })?;
+            claim.sequence = sequence;
             let filed = self.write_file(&claim);
             Ok(((claim, filed), Some(sequence)))
         })?;
@@ -59,17 +60,18 @@ impl Ledger {
     /// Makes a claim last longer, from now on. One that is over can't be refreshed where an expired claim is free.
     pub fn refresh(&self, node: &NodeId, owner: &Owner, timeout: Option<Duration>) -> Result<Claim> {
         let timeout = self.timeout(timeout)?;
-        let ((claim, filed), sequence) = self.locked(|| {
-            let now = self.now();
-            let mut claim = self.caught_up()?.owned_by(node, owner)?.clone();
-            if self.profile() == Profile::Doc && !claim.is_active(now) {
+        let ((claim, filed), sequence) = self.locked(|lock| {
+            let (claim, sequence) = self.append_judged(lock, |claims, now| {
+                let mut claim = claims.owned_by(node, owner)?.clone();
                 let (node, owner) = (node.clone(), owner.clone());
-                return Err(Error::ClaimExpired { node, owner, at: claim.expires_at });
-            }
-            claim.expires_at = after(now, timeout)?;
-            let (node, owner, expires_at) = (node.clone(), owner.clone(), claim.expires_at);
-            let kind = Kind::Refreshed { node, owner, expires_at };
-            let sequence = self.append_locked(&NewEvent::of(kind, now, self.profile()))?;
+                if self.profile() == Profile::Doc && !claim.is_active(now) {
+                    return Err(Error::ClaimExpired { node, owner, at: claim.expires_at });
+                }
+                let expires_at = after(now, timeout)?;
+                claim.expires_at = expires_at;
+                let kind = Kind::Refreshed { node, owner, expires_at };
+                Ok((claim, NewEvent::of(kind, now, self.profile())))
+            })?;
             let filed = self.write_file(&claim);
             Ok(((claim, filed), Some(sequence)))
         })?;
@@ -79,13 +81,14 @@ impl Ledger {
 
     /// Gives a claim back. Only its owner can, so whoever comes late does not end the successor's.
     pub fn release(&self, node: &NodeId, owner: &Owner) -> Result<Released> {
-        let ((claim, filed, expired), sequence) = self.locked(|| {
-            let now = self.now();
-            let claim = self.caught_up()?.owned_by(node, owner)?.clone();
-            let kind = Kind::Released { nodes: vec![node.clone()], owner: Some(owner.clone()) };
-            let sequence = self.append_locked(&NewEvent::of(kind, now, self.profile()))?;
+        let ((claim, filed, expired), sequence) = self.locked(|lock| {
+            let ((claim, expired), sequence) = self.append_judged(lock, |claims, now| {
+                let claim = claims.owned_by(node, owner)?.clone();
+                let expired = !claim.is_active(now);
+                let kind = Kind::Released { nodes: vec![node.clone()], owner: Some(owner.clone()) };
+                Ok(((claim, expired), NewEvent::of(kind, now, self.profile())))
+            })?;
             let filed = claim_file::remove_of(&self.proof, &claim);
-            let expired = !claim.is_active(now);
             Ok(((claim, filed, expired), Some(sequence)))
         })?;
         said(filed, sequence)?;
@@ -99,24 +102,42 @@ impl Ledger {
         if due.claims.is_empty() && due.files.is_empty() {
             return Ok(due);
         }
-        let (reaped, _) = self.locked(|| {
-            let due = self.reapable()?;
-            let mut reaped = Reaped::default();
-            for (claims, event) in self.reaping(&due.claims) {
-                match self.append_locked(&event) {
-                    Ok(sequence) => reaped.events.push(sequence),
+        let mut reaped = Reaped::default();
+        self.locked(|lock| {
+            for due in due.claims.chunks(self.each()) {
+                match self.reap_some(lock, due) {
+                    Ok(Some((claims, sequence))) => {
+                        reaped.events.push(sequence);
+                        reaped.claims.extend(claims);
+                    }
+                    Ok(None) => {}
                     // What was done is told; what was not is left for the next.
-                    Err(_) if !reaped.events.is_empty() => return Ok((reaped.clone(), reaped.events.last().copied())),
+                    Err(_) if !reaped.events.is_empty() => return Ok(((), reaped.events.last().copied())),
                     Err(error) => return Err(error),
                 }
-                reaped.claims.extend(claims);
             }
-            let removed = due.files.into_iter().filter(|file| claim_file::remove(&self.proof, file).is_ok());
+            let files = self.reapable()?.files;
+            let removed = files.into_iter().filter(|file| claim_file::remove(&self.proof, file).is_ok());
             reaped.files.extend(removed);
-            let last = reaped.events.last().copied();
-            Ok((reaped, last))
+            Ok(((), reaped.events.last().copied()))
         })?;
         Ok(reaped)
+    }
+
+    /// Ends those that are still as they were seen, and stale; `None` if there are none.
+    fn reap_some(&self, lock: &LedgerLock<'_>, due: &[Claim]) -> Result<Option<(Vec<Claim>, Sequence)>> {
+        self.until_unmoved(false, || {
+            let (seen, now, stale) = {
+                let (claims, now) = (self.caught_up()?, self.now());
+                let is_due = |due: &&Claim| claims.get(&due.node) == Some(*due) && due.is_stale(now);
+                (claims.at(), now, due.iter().filter(is_due).cloned().collect::<Vec<Claim>>())
+            };
+            let Some(first) = stale.first().map(|claim| claim.owner.clone()) else { return Ok(None) };
+            let owner = stale.iter().all(|claim| claim.owner == first).then_some(first);
+            let nodes = stale.iter().map(|claim| claim.node.clone()).collect();
+            let event = NewEvent::of(Kind::Reaped { nodes, owner }, now, self.profile());
+            Ok(Some((stale, self.append_behind(lock, &event, seen)?)))
+        })
     }
 
     /// What a reaping would do now.
@@ -128,19 +149,12 @@ impl Ledger {
         Ok(Reaped { claims: stale, events: Vec::new(), files })
     }
 
-    /// The program writes one event for all nodes, the document one for each.
-    fn reaping(&self, claims: &[Claim]) -> Vec<(Vec<Claim>, NewEvent)> {
-        let each = match self.profile() {
+    /// Nodes that one reaping event names: the program writes one for all, the document one for each.
+    fn each(&self) -> usize {
+        match self.profile() {
             Profile::Doc => 1,
             Profile::Af => NODES_EACH_MAX,
-        };
-        let event = |claims: &[Claim]| {
-            let nodes: Vec<NodeId> = claims.iter().map(|claim| claim.node.clone()).collect();
-            let one = claims.iter().all(|claim| claim.owner == claims[0].owner);
-            let owner = one.then(|| claims[0].owner.clone());
-            (claims.to_vec(), NewEvent::of(Kind::Reaped { nodes, owner }, self.now(), self.profile()))
-        };
-        claims.chunks(each).map(event).collect()
+        }
     }
 
     fn timeout(&self, given: Option<Duration>) -> Result<Duration> {

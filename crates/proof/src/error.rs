@@ -69,6 +69,14 @@ pub enum Error {
     #[error("{file}: {what}")]
     Damaged { file: String, what: String },
 
+    /// Somebody called us dead and removed our `ledger.lock` while we held it. Nothing was recorded.
+    #[error("lock lost: somebody removed our ledger.lock while we held it; nothing was written")]
+    LockLost,
+    /// The event was published, but somebody had removed our `ledger.lock` by then. Whoever writes without looking may
+    /// have taken its number since: look whether it is there.
+    #[error("event {sequence} was written, but somebody removed our ledger.lock meanwhile: it may have been replaced")]
+    Overtaken { sequence: Sequence },
+
     /// The system refused. Nothing was recorded.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
@@ -106,6 +114,8 @@ impl Error {
             Error::ProfileMixed(_) => Some("the program af ignores event-*.json: --profile af reads as it does"),
             Error::NotAProof(_) => Some("lockkeeper proof init DIR --profile doc|af makes one"),
             Error::Damaged { .. } => Some("lockkeeper proof verify DIR says what it means"),
+            Error::LockLost => Some("try again: what it depends on may have changed"),
+            Error::Overtaken { .. } => Some("lockkeeper proof log DIR shows what that number has now"),
             Error::Unreleased { .. } => Some("lockkeeper proof recover DIR removes the lock of an ended process"),
             _ => None,
         }

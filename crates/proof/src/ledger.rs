@@ -17,7 +17,7 @@ use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MAX, CLAIM_TIMEOUT_DEFAULT, EVENT_BYTES_MAX, LEFTOVER_AGE, LOCK_TIMEOUT_DEFAULT,
     LOCK_TIMEOUT_MAX, TRIES_DEFAULT, TRIES_MAX,
 };
-use crate::lock::{self, Guard, LedgerLock, LockState, Recovery};
+use crate::lock::{self, Guard, LOCK_FILE, LedgerLock, LockState, Recovery};
 use crate::meta::{META_FILE, Meta, checked_timeout};
 use crate::name::{Owner, Sequence};
 use crate::place::{Folder, Unread, temporary};
@@ -389,13 +389,32 @@ impl Ledger {
         let early = if expected.is_none() { Some(self.stage(event)?) } else { None };
         let lock = self.lock_if(|| self.compare(expected).map(|_| ()))?;
         self.compare(expected)?;
-        let staged = early.map_or_else(|| self.stage(event), Ok)?;
-        if !matches!(event.kind(), Kind::Other | Kind::NodeCreated(_)) {
-            let claims = self.caught_up()?;
-            claims.admits(event.kind(), self.now())?;
-        }
-        let sequence = self.publish(staged, expected)?;
+        let mut staged = early.map_or_else(|| self.stage(event), Ok)?;
+        let sequence = if matches!(event.kind(), Kind::Other | Kind::NodeCreated(_)) {
+            self.publish(&mut staged, expected, &lock)?
+        } else {
+            self.until_unmoved(expected.is_some(), || {
+                let seen = {
+                    let claims = self.caught_up()?;
+                    claims.admits(event.kind(), self.now())?;
+                    claims.at()
+                };
+                self.publish(&mut staged, expected.or(Some(seen)), &lock)
+            })?
+        };
         self.finish(lock, sequence)
+    }
+
+    /// Judges and appends, and judges again if somebody wrote in between: without the lock, or with one that is ours no
+    /// more. Whoever wants it at one place only is told at once that the ledger moved.
+    pub(crate) fn until_unmoved<T>(&self, once: bool, mut judge: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..self.options.tries {
+            match judge() {
+                Err(Error::SequenceMismatch { .. }) if !once => {}
+                done => return done,
+            }
+        }
+        Err(Error::RetriesExceeded { tries: self.options.tries })
     }
 
     /// The ledger's end, if it is where it is expected to be.
@@ -408,9 +427,12 @@ impl Ledger {
     }
 
     /// Works while the ledger is locked; what it appends is durable when this returns.
-    pub(crate) fn locked<T>(&self, work: impl FnOnce() -> Result<(T, Option<Sequence>)>) -> Result<(T, Sequence)> {
+    pub(crate) fn locked<T>(
+        &self,
+        work: impl FnOnce(&LedgerLock<'_>) -> Result<(T, Option<Sequence>)>,
+    ) -> Result<(T, Sequence)> {
         let lock = self.lock()?;
-        let (done, appended) = work()?;
+        let (done, appended) = work(&lock)?;
         let at = match appended {
             Some(sequence) => self.finish(lock, sequence)?,
             None => {
@@ -421,9 +443,26 @@ impl Ledger {
         Ok((done, at))
     }
 
-    /// Appends while the ledger is locked by the caller.
-    pub(crate) fn append_locked(&self, event: &NewEvent) -> Result<Sequence> {
-        self.publish(self.stage(event)?, None)
+    /// Appends what is judged from the claims to be right, while the ledger is locked by the caller. What was judged is
+    /// what is written behind: if somebody wrote in between all the same, it is judged again.
+    pub(crate) fn append_judged<T>(
+        &self,
+        lock: &LedgerLock<'_>,
+        mut judge: impl FnMut(&Claims, Timestamp) -> Result<(T, NewEvent)>,
+    ) -> Result<(T, Sequence)> {
+        self.until_unmoved(false, || {
+            let (seen, judged, event) = {
+                let claims = self.caught_up()?;
+                let (judged, event) = judge(&claims, self.now())?;
+                (claims.at(), judged, event)
+            };
+            Ok((judged, self.append_behind(lock, &event, seen)?))
+        })
+    }
+
+    /// Appends while the ledger is locked by the caller, if it is where the caller saw it.
+    pub(crate) fn append_behind(&self, lock: &LedgerLock<'_>, event: &NewEvent, seen: Sequence) -> Result<Sequence> {
+        self.publish(&mut self.stage(event)?, Some(seen), lock)
     }
 
     fn stage(&self, event: &NewEvent) -> Result<Staged<'_>> {
@@ -433,11 +472,20 @@ impl Ledger {
         Ok(Staged { folder: &self.events, name: Some(name) })
     }
 
-    /// Gives a staged event its number. It replaces nothing, whoever else may be writing.
-    fn publish(&self, mut staged: Staged<'_>, expected: Option<Sequence>) -> Result<Sequence> {
+    /// Gives a staged event its number. It replaces nothing, whoever else may be writing; and whoever has lost the lock
+    /// writes nothing.
+    fn publish(
+        &self,
+        staged: &mut Staged<'_>,
+        expected: Option<Sequence>,
+        lock: &LedgerLock<'_>,
+    ) -> Result<Sequence> {
         let name = staged.name.clone().expect("staged with a name");
         loop {
             let next = self.compare(expected)?.next()?;
+            if !lock.is_ours().map_err(Error::io(LOCK_FILE))? {
+                return Err(Error::LockLost);
+            }
             match self.events.rename_new(&name, &self.profile.file_name(next)) {
                 Ok(()) => {
                     staged.name = None;
@@ -456,8 +504,11 @@ impl Ledger {
     fn finish(&self, lock: LedgerLock<'_>, sequence: Sequence) -> Result<Sequence> {
         let released = lock.release();
         self.events.sync().map_err(|source| Error::Unsynced { sequence, source })?;
-        released.map_err(|source| Error::Unreleased { sequence, source })?;
-        Ok(sequence)
+        if released.map_err(|source| Error::Unreleased { sequence, source })? {
+            Ok(sequence)
+        } else {
+            Err(Error::Overtaken { sequence })
+        }
     }
 }
 

@@ -64,5 +64,5 @@ pub use lock::{LedgerLock, LockState, Recovery, Verdict};
 pub use name::{NodeId, Owner, Sequence};
 pub use profile::Profile;
 #[cfg(feature = "crash-points")]
-pub use step::steps_taken;
+pub use step::{steps_taken, watch_steps};
 pub use verify::{Finding, Problem, Severity, Verification, verify};

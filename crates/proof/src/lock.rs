@@ -183,7 +183,7 @@ impl Guard {
             Some(file) => file,
             none => none.insert(folder.open_lasting(GUARD_FILE)?),
         };
-        step()?;
+        step("guard")?;
         while let Err(error) = flock(&*file, FlockOperation::LockExclusive) {
             if error != Errno::INTR {
                 return Err(error.into());
@@ -244,21 +244,23 @@ impl<'a> LedgerLock<'a> {
         self.free()
     }
 
+    /// Whether what lies there is still this lock: others may break one that they take for old.
+    pub(crate) fn is_ours(&self) -> io::Result<bool> {
+        self.file.as_ref().map_or(Ok(false), |file| is_at_its_place(self.folder, file))
+    }
+
     fn free(&mut self) -> io::Result<bool> {
         let Some(file) = self.file.take() else { return Ok(false) };
         if let Some(turn) = &mut self.turn {
             turn.ending();
         }
         let freed = self.guard.during(self.folder, || {
-            let own = rustix::fs::fstat(&file)?;
-            match self.folder.stat(LOCK_FILE)? {
-                Some(there) if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino) => {
-                    self.folder.remove(LOCK_FILE)?;
-                    Ok(true)
-                }
-                // Somebody called us dead. What is there now is theirs.
-                _ => Ok(false),
+            let ours = is_at_its_place(self.folder, &file)?;
+            // If not, somebody called us dead, and what is there now is theirs.
+            if ours {
+                self.folder.remove(LOCK_FILE)?;
             }
+            Ok(ours)
         });
         match &freed {
             // Tried once more when this is dropped.
@@ -274,6 +276,11 @@ impl Drop for LedgerLock<'_> {
         // Whoever wants to know calls `release`.
         let _ = self.free();
     }
+}
+
+fn is_at_its_place(folder: &Folder, file: &File) -> io::Result<bool> {
+    let own = rustix::fs::fstat(file)?;
+    Ok(folder.stat(LOCK_FILE)?.is_some_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)))
 }
 
 /// Creates the lock and says in it who has it; `None` if there is one.

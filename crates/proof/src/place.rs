@@ -46,7 +46,7 @@ impl Folder {
     }
 
     pub(crate) fn make_folder(&self, name: &str) -> io::Result<()> {
-        step()?;
+        step("make folder")?;
         match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
@@ -132,7 +132,7 @@ impl Folder {
 
     /// Creates a file that was not there (`O_CREATE|O_EXCL|O_WRONLY`).
     pub(crate) fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
-        step()?;
+        step("create file")?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         Ok(File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode))?))
     }
@@ -142,7 +142,7 @@ impl Folder {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => {
-                step()?;
+                step("create lasting file")?;
                 let fd = rustix::fs::openat(&self.fd, name, flags | OFlags::CREATE, Mode::from_raw_mode(0o600))?;
                 let folder = rustix::fs::fstat(&self.fd)?.st_mode;
                 let shared = (folder & 0o022) | ((folder & 0o022) << 1);
@@ -162,7 +162,7 @@ impl Folder {
 
     /// Gives a file another name, unless something has that name: then `AlreadyExists`, and nothing changed.
     pub(crate) fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
-        step()?;
+        step("publish")?;
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
             // File systems that know no such flag know hard links, which don't replace anything either.
@@ -176,23 +176,23 @@ impl Folder {
 
     /// Gives a file another name in place of whatever has it.
     pub(crate) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        step()?;
+        step("replace")?;
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
-        step()?;
+        step("remove")?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
     pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
-        step()?;
+        step("remove folder")?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Makes names durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        step()?;
+        step("sync folder")?;
         Ok(rustix::fs::fsync(&self.fd)?)
     }
 
@@ -200,9 +200,9 @@ impl Folder {
     pub(crate) fn write_synced(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
         let mut file = self.create_new(name, 0o600)?;
         let written = write_all(&mut file, content).and_then(|()| {
-            step()?;
+            step("set mode")?;
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-            step()?;
+            step("sync file")?;
             file.sync_all()
         });
         if written.is_err() {
@@ -221,7 +221,7 @@ impl Folder {
 }
 
 pub(crate) fn write_all(file: &mut File, content: &[u8]) -> io::Result<()> {
-    step()?;
+    step("write")?;
     file.write_all(content)
 }
 

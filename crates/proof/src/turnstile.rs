@@ -88,7 +88,7 @@ impl Turn {
 }
 
 fn try_lock(file: &File) -> io::Result<bool> {
-    step()?;
+    step("queue")?;
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -195,7 +195,7 @@ impl Note {
             put(32, process.pid_namespace);
             bytes[NOTE_FIXED..NOTE_FIXED + BOOT_BYTES].copy_from_slice(process.boot_id.as_bytes());
         }
-        step()?;
+        step("note")?;
         file.write_all_at(&bytes, 0)
     }
 }

@@ -1,0 +1,152 @@
+//! What others do in the middle of what we do: strangers that write without the lock, or break ours because it is old.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lockkeeper_proof::{Error, Ledger, NewEvent, Profile, Result, Sequence, watch_steps};
+
+use crate::desk::{Proof, at_next_clock, event, node, owner, set_clock};
+
+/// Does something, once, right before this thread makes the first change of that name.
+fn before(name: &'static str, act: impl FnOnce() + 'static) {
+    let mut act = Some(act);
+    watch_steps(Some(Box::new(move |step| {
+        if step == name
+            && let Some(act) = act.take()
+        {
+            act();
+        }
+    })));
+}
+
+fn write_raw(proof: &Proof, number: u64, text: &str) -> impl FnOnce() + use<> {
+    let (path, text) = (proof.event_file(number), text.to_owned());
+    move || std::fs::write(path, text).unwrap()
+}
+
+/// Somebody calls us dead, and takes the lock.
+fn break_lock(proof: &Proof) -> impl FnOnce() + use<> {
+    let path = proof.lock_file();
+    move || {
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, r#"{"agent_id":"other","acquired_at":"2026-11-15T19:54:15Z"}"#).unwrap();
+    }
+}
+
+fn acquired(profile: Profile, by: &str) -> String {
+    match profile {
+        Profile::Doc => format!(
+            r#"{{"type":"lock_acquired","timestamp":"2026-01-01T00:00:00Z","node_id":"1","owner":"{by}","expires_at":"2999-01-01T00:00:00Z"}}"#
+        ),
+        Profile::Af => {
+            format!(r#"{{"type":"nodes_claimed","node_ids":["1"],"owner":"{by}","timeout":"2999-01-01T00:00:00Z"}}"#)
+        }
+    }
+}
+
+fn is_eves(ledger: &Ledger, at: u64) {
+    watch_steps(None);
+    assert_eq!(ledger.sequence().unwrap(), Sequence(at), "nothing of ours was recorded");
+    assert_eq!(ledger.claims().unwrap().get(&node("1")).unwrap().owner, owner("eve"));
+}
+
+#[test]
+fn a_claim_that_came_in_between_is_seen_before_ours_is_written() {
+    for profile in [Profile::Doc, Profile::Af] {
+        let proof = Proof::new(profile);
+        let ledger = proof.open();
+        before("sync file", write_raw(&proof, 1, &acquired(profile, "eve")));
+        let refused = ledger.claim(&node("1"), &owner("ada"), None);
+        assert!(matches!(&refused, Err(Error::NodeLocked(held, _)) if held.owner == owner("eve")), "{refused:?}");
+        is_eves(&ledger, 1);
+        proof.assert_sound();
+    }
+}
+
+#[test]
+fn a_claim_by_hand_is_judged_again_if_somebody_came_in_between() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    let by_hand = r#"{"type":"lock_acquired","node_id":"1","owner":"ada","expires_at":"2024-01-01T00:00:00Z"}"#;
+    let by_hand = NewEvent::parse(by_hand, Profile::Doc).unwrap();
+    at_next_clock(write_raw(&proof, 1, &acquired(Profile::Doc, "eve")));
+    assert!(matches!(ledger.append(&by_hand), Err(Error::NodeLocked(..))));
+    is_eves(&ledger, 1);
+}
+
+/// The claim of ada was over, and somebody ended it and gave the node to eve.
+fn succeeded(proof: &Proof) -> impl FnOnce() + use<> {
+    let reaped = r#"{"type":"lock_reaped","node_id":"1","owner":"ada"}"#;
+    let (first, second) = (write_raw(proof, 2, reaped), write_raw(proof, 3, &acquired(Profile::Doc, "eve")));
+    move || {
+        first();
+        second();
+    }
+}
+
+#[test]
+fn what_ends_or_lengthens_a_claim_is_not_written_behind_the_claim_of_a_successor() {
+    type Asks = fn(&Ledger) -> Result<usize>;
+    let asks: [(i64, Asks); 3] = [
+        (0, |ledger| ledger.refresh(&node("1"), &owner("ada"), None).map(|_| 1)),
+        (0, |ledger| ledger.release(&node("1"), &owner("ada")).map(|_| 1)),
+        (60, |ledger| ledger.reap().map(|reaped| reaped.events.len())),
+    ];
+    for (ahead, ask) in asks {
+        let proof = Proof::new(Profile::Doc);
+        let ledger = proof.open();
+        set_clock(0);
+        ledger.claim(&node("1"), &owner("ada"), Some(Duration::from_secs(5))).unwrap();
+        set_clock(ahead);
+        before("sync file", succeeded(&proof));
+        let asked = ask(&ledger);
+        assert!(matches!(asked, Ok(0) | Err(Error::NotOwner { .. })), "{asked:?}");
+        is_eves(&ledger, 3);
+        proof.assert_sound();
+        set_clock(0);
+    }
+}
+
+#[test]
+fn whoever_lost_the_lock_writes_nothing() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    before("sync file", break_lock(&proof));
+    let refused = ledger.append_if_sequence(&event(Profile::Doc, "a", 1), Sequence(0));
+    assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
+    watch_steps(None);
+    assert_eq!(ledger.sequence().unwrap(), Sequence(0));
+    assert!(std::fs::read_to_string(proof.lock_file()).unwrap().contains("other"), "what is there is theirs");
+}
+
+#[test]
+fn whoever_lost_the_lock_while_publishing_is_not_told_that_all_is_well() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    before("publish", break_lock(&proof));
+    let unknown = ledger.append(&event(Profile::Doc, "a", 1));
+    assert!(matches!(unknown, Err(Error::Overtaken { sequence: Sequence(1) })), "{unknown:?}");
+    watch_steps(None);
+}
+
+#[test]
+fn an_event_is_on_the_disk_before_it_has_a_name_and_its_name_before_the_answer() {
+    for expected in [None, Some(Sequence(0))] {
+        let proof = Proof::new(Profile::Doc);
+        let ledger = proof.open();
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let seeing = seen.clone();
+        watch_steps(Some(Box::new(move |step| seeing.borrow_mut().push(step))));
+        let event = event(Profile::Doc, "a", 1);
+        match expected {
+            None => ledger.append(&event).unwrap(),
+            Some(expected) => ledger.append_if_sequence(&event, expected).unwrap(),
+        };
+        seen.borrow_mut().push("answer");
+        watch_steps(None);
+        let matters = ["set mode", "sync file", "publish", "sync folder", "answer"];
+        let order: Vec<&str> = seen.borrow().iter().copied().filter(|step| matters.contains(step)).collect();
+        assert_eq!(order, matters);
+    }
+}

@@ -32,6 +32,10 @@ pub const LOCK_POLL: Duration = Duration::from_millis(10);
 pub const STALE_AGE_DEFAULT: Duration = Duration::from_secs(30);
 /// How long a lock file without a word in it is watched before it is taken for what a crash of ours left.
 pub const EMPTY_LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Between noting that a lock is about to be created, and creating it; an empty one of another time is somebody else's.
+pub const CREATION_MAX: Duration = Duration::from_secs(1);
+/// How long the guard of removals is waited for by whoever frees a lock, or recovers one.
+pub const GUARD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// For so long ours may follow each other without a pause in which somebody who polls can get in.
 pub const RUN_MAX: Duration = Duration::from_millis(500);

@@ -19,7 +19,7 @@ use crate::holder::{Holder, Life, Process};
 use crate::limits::{EMPTY_LOCK_PATIENCE, LOCK_POLL, SMALL_FILE_BYTES_MAX};
 use crate::place::{Folder, Unread, write_all};
 use crate::step::step;
-use crate::turnstile::Turn;
+use crate::turnstile::{Asked, Turn};
 
 pub(crate) const LOCK_FILE: &str = "ledger.lock";
 pub(crate) const GUARD_FILE: &str = ".lockkeeper.guard";
@@ -115,7 +115,7 @@ impl Sight {
                 } else {
                     match Holder::parse(&content) {
                         Ok(holder) => {
-                            let life = match holder.life(folder) {
+                            let life = match holder.life(folder, written_at(&stat)) {
                                 Life::Alive => Verdict::Alive,
                                 Life::Dead => Verdict::Dead,
                                 Life::Unknown => Verdict::Unknown,
@@ -166,8 +166,11 @@ impl Sight {
 
 /// Since the file was last written; none for one from the future.
 pub(crate) fn age(stat: &Stat) -> Duration {
-    let written = SystemTime::UNIX_EPOCH + Duration::new(stat.st_mtime.max(0) as u64, stat.st_mtime_nsec as u32);
-    SystemTime::now().duration_since(written).unwrap_or_default()
+    SystemTime::now().duration_since(written_at(stat)).unwrap_or_default()
+}
+
+fn written_at(stat: &Stat) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::new(stat.st_mtime.max(0) as u64, stat.st_mtime_nsec as u32)
 }
 
 /// The guard of all removals.
@@ -229,7 +232,7 @@ impl<'a> LedgerLock<'a> {
             if let Some(file) = create(folder, agent_id, &mut turn).map_err(failed())? {
                 return Ok(LedgerLock { folder, guard, file: Some(file), turn: Some(turn) });
             }
-            if recover_dead(folder, guard, &turn, &mut empty).map_err(failed())? {
+            if recover_dead(folder, guard, &mut turn, &mut empty).map_err(failed())? {
                 continue;
             }
             if Instant::now() >= deadline {
@@ -292,16 +295,20 @@ fn create(folder: &Folder, agent_id: &str, turn: &mut Turn) -> io::Result<Option
     let mut file = match folder.create_new(LOCK_FILE, 0o600) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            turn.created()?;
+            turn.created(None)?;
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
     let process = Process::own().cloned();
     let holder = Holder { agent_id: agent_id.to_owned(), acquired_at: Timestamp::now(), process };
-    if let Err(error) = write_all(&mut file, holder.to_line().as_bytes()) {
+    let written = write_all(&mut file, holder.to_line().as_bytes())
+        .and_then(|()| turn.created(Some(rustix::fs::fstat(&file)?.st_ino)));
+    if let Err(error) = written {
         // A full disk still lets the name be removed. Nobody who knows the guard removes a lock of somebody who lives.
-        let _ = folder.remove(LOCK_FILE);
+        if is_at_its_place(folder, &file)? {
+            let _ = folder.remove(LOCK_FILE);
+        }
         return Err(error);
     }
     Ok(Some(file))
@@ -309,19 +316,31 @@ fn create(folder: &Folder, agent_id: &str, turn: &mut Turn) -> io::Result<Option
 
 /// Removes a lock whose holder is proved dead. One without a word in it is ours if the one whose turn it was died while
 /// it created it, and nothing has been written into it for a while.
-fn recover_dead(folder: &Folder, guard: &Guard, turn: &Turn, empty: &mut Option<(u64, Instant)>) -> io::Result<bool> {
+fn recover_dead(
+    folder: &Folder,
+    guard: &Guard,
+    turn: &mut Turn,
+    empty: &mut Option<(u64, Instant)>,
+) -> io::Result<bool> {
     let sight = Sight::of(folder)?;
     let dead = match &sight.state {
         LockState::Free => return Ok(true),
         LockState::Held { life: Verdict::Dead, .. } => true,
-        LockState::Empty { .. } if turn.left_by_the_dead(folder) => {
+        LockState::Empty { .. }
+            if sight.stat.as_ref().is_some_and(|stat| turn.left_by_the_dead(folder, written_at(stat))) =>
+        {
             let inode = sight.stat.as_ref().map_or(0, |stat| stat.st_ino);
             let (_, since) = *empty.insert(empty.filter(|(seen, _)| *seen == inode).unwrap_or((inode, Instant::now())));
             since.elapsed() >= EMPTY_LOCK_PATIENCE
         }
         _ => false,
     };
-    Ok(dead && remove_seen(folder, guard, &sight)?)
+    let removed = dead && remove_seen(folder, guard, &sight)?;
+    if removed {
+        // Whatever comes there next was not left by that one.
+        turn.created(None)?;
+    }
+    Ok(removed)
 }
 
 /// Removes what was seen, if it is still that; `false` if it is not.
@@ -347,9 +366,16 @@ pub(crate) fn look(folder: &Folder) -> Result<LockState> {
 /// that it is dead.
 pub(crate) fn recover(folder: &Folder, guard: &Guard, called_dead_after: Option<Duration>) -> Result<Recovery> {
     let failed = || Error::io(folder.path.join(LOCK_FILE).display().to_string());
+    // Ours keep their turn as long as they hold the lock, wherever they run.
+    let (turn, holding) = match Turn::ask(folder).map_err(failed())? {
+        Asked::Got(turn) => (Some(turn), None),
+        Asked::Taken { holding } => (None, holding),
+    };
     let sight = Sight::of(folder).map_err(failed())?;
+    let in_turn = holding.is_some() && holding == sight.stat.as_ref().map(|stat| stat.st_ino);
     let why = match (&sight.state, called_dead_after) {
         (LockState::Free, _) => return Ok(Recovery::Free),
+        _ if in_turn => Some("its holder lives".to_owned()),
         (LockState::Held { life: Verdict::Alive, .. }, _) => Some("its holder lives".to_owned()),
         (LockState::Held { life: Verdict::Dead, .. }, _) => None,
         (_, None) => Some("nothing proves that its holder is dead".to_owned()),
@@ -360,6 +386,9 @@ pub(crate) fn recover(folder: &Folder, guard: &Guard, called_dead_after: Option<
         return Ok(Recovery::Kept { is: sight.state, why });
     }
     if remove_seen(folder, guard, &sight).map_err(failed())? {
+        if let Some(mut turn) = turn {
+            turn.created(None).map_err(failed())?;
+        }
         return Ok(Recovery::Removed { was: sight.state });
     }
     Ok(Recovery::Kept { is: look(folder)?, why: "it changed while it was looked at".to_owned() })

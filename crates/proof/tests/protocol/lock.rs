@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lockkeeper_proof::{Error, Ledger, LockState, Profile, Recovery, Sequence, Verdict};
+use lockkeeper_proof::{Error, Ledger, LockState, Options, Profile, Recovery, Sequence, Verdict};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::desk::{Player, Proof, deep, event, options};
@@ -209,4 +209,48 @@ fn ours_that_follow_each_other_leave_a_gap_that_somebody_who_polls_can_see() {
         std::thread::sleep(Duration::from_millis(1));
         assert!(lock.release().unwrap());
     }
+}
+
+/// The lock of ours as another kernel, container or boot would have written it.
+fn as_if_written_elsewhere(proof: &Proof, field: &str, value: &str) {
+    let text = std::fs::read_to_string(proof.lock_file()).unwrap();
+    let mut lock: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(!lock[field].is_null(), "{text}");
+    lock[field] = serde_json::from_str(value).unwrap();
+    std::fs::write(proof.lock_file(), lock.to_string()).unwrap();
+}
+
+#[test]
+fn another_boot_id_proves_no_death_while_it_may_be_that_of_a_container() {
+    let proof = Proof::new(Profile::Doc);
+    let (ledger, other) = (proof.open(), proof.open_impatient());
+    let lock = ledger.lock().unwrap();
+    let boot = "\"00000000-0000-4000-8000-000000000000\"";
+    for (field, value) in [("boot_id", boot), ("pid_namespace", "7")] {
+        as_if_written_elsewhere(&proof, field, value);
+        assert!(matches!(other.lock_state().unwrap(), LockState::Held { life: Verdict::Unknown, .. }), "{field}");
+        is_busy(&other);
+        // It keeps its turn, so it lives, whatever somebody says.
+        made_long_ago(&proof.lock_file());
+        for called_dead_after in [None, Some(Duration::ZERO)] {
+            let kept = other.recover(called_dead_after).unwrap();
+            assert!(matches!(&kept, Recovery::Kept { why, .. } if why == "its holder lives"), "{kept:?}");
+        }
+    }
+    assert!(lock.release().unwrap());
+}
+
+#[test]
+fn an_empty_lock_that_a_stranger_made_is_not_taken_for_one_that_ours_left() {
+    let proof = Proof::new(Profile::Doc);
+    let mut player = Player::start("holds", &proof.path(), &[]);
+    player.hear("held").unwrap();
+    player.child.kill().unwrap();
+    player.child.wait().unwrap();
+    // The one that had created a lock is dead. What lies there now is another one, and its maker has not come to write.
+    std::fs::remove_file(proof.lock_file()).unwrap();
+    std::fs::write(proof.lock_file(), "").unwrap();
+    let ledger = Options { lock_timeout: Duration::from_millis(2500), ..options(Profile::Doc) };
+    is_busy(&ledger.open(&proof.path()).unwrap());
+    assert!(proof.lock_file().exists());
 }

@@ -1,6 +1,6 @@
 //! Claiming a node, keeping it, giving it back, and reaping what is expired: decided while the ledger is locked.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::claims::{Claim, Claims};
 use crate::error::{Error, Result};
 use crate::event::{Kind, NewEvent};
 use crate::ledger::Ledger;
-use crate::limits::NODES_EACH_MAX;
+use crate::limits::{HOLD_MAX, NODES_EACH_MAX};
 use crate::lock::LedgerLock;
 use crate::meta::checked_timeout;
 use crate::name::{NodeId, Owner, Sequence};
@@ -34,6 +34,20 @@ pub struct Reaped {
     pub events: Vec<Sequence>,
     /// Files in `locks/` that were removed, or would be.
     pub files: Vec<String>,
+    /// What kept it from ending the rest, if something did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+}
+
+impl Reaped {
+    /// What was done is told, and what was not is left for the next. If nothing was done, it is an error.
+    fn stop<T>(&mut self, error: Error) -> Result<Option<T>> {
+        if self.events.is_empty() {
+            return Err(error);
+        }
+        self.stopped = Some(error.to_string());
+        Ok(None)
+    }
 }
 
 impl Ledger {
@@ -103,24 +117,37 @@ impl Ledger {
             return Ok(due);
         }
         let mut reaped = Reaped::default();
-        self.locked(|lock| {
-            for due in due.claims.chunks(self.each()) {
-                match self.reap_some(lock, due) {
-                    Ok(Some((claims, sequence))) => {
+        let mut left = due.claims.chunks(self.each()).peekable();
+        while reaped.stopped.is_none() {
+            let before = reaped.events.len();
+            let held = self.locked(|lock| {
+                let began = Instant::now();
+                while let Some(due) = left.next() {
+                    if let Some((claims, sequence)) = self.reap_some(lock, due).or_else(|error| reaped.stop(error))? {
                         reaped.events.push(sequence);
                         reaped.claims.extend(claims);
                     }
-                    Ok(None) => {}
-                    // What was done is told; what was not is left for the next.
-                    Err(_) if !reaped.events.is_empty() => return Ok(((), reaped.events.last().copied())),
-                    Err(error) => return Err(error),
+                    // Each event is synced by itself: others get in between.
+                    if reaped.stopped.is_some() || began.elapsed() > HOLD_MAX {
+                        break;
+                    }
+                }
+                if left.peek().is_none() && reaped.stopped.is_none() {
+                    let files = self.reapable()?.files;
+                    reaped.files = files.into_iter().filter(|file| claim_file::remove(&self.proof, file).is_ok()).collect();
+                }
+                Ok(((), reaped.events.get(before..).and_then(<[Sequence]>::last).copied()))
+            });
+            match held {
+                Ok(_) if left.peek().is_none() => break,
+                Ok(_) => {}
+                // Of what was published the error itself tells.
+                Err(error) if error.sequence().is_some() => return Err(error),
+                Err(error) => {
+                    reaped.stop::<()>(error)?;
                 }
             }
-            let files = self.reapable()?.files;
-            let removed = files.into_iter().filter(|file| claim_file::remove(&self.proof, file).is_ok());
-            reaped.files.extend(removed);
-            Ok(((), reaped.events.last().copied()))
-        })?;
+        }
         Ok(reaped)
     }
 
@@ -146,7 +173,7 @@ impl Ledger {
         let claims = self.caught_up()?;
         let stale: Vec<Claim> = claims.all().into_iter().filter(|claim| claim.is_stale(now)).cloned().collect();
         let files = stale_files(self, &claims, now)?;
-        Ok(Reaped { claims: stale, events: Vec::new(), files })
+        Ok(Reaped { claims: stale, files, ..Reaped::default() })
     }
 
     /// Nodes that one reaping event names: the program writes one for all, the document one for each.

@@ -101,6 +101,17 @@ impl Error {
         Error::Damaged { file: file.into(), what: what.into() }
     }
 
+    /// The event that was written all the same, where one was: whoever does it again does it twice.
+    pub fn sequence(&self) -> Option<Sequence> {
+        match self {
+            Error::Overtaken { sequence }
+            | Error::Unsynced { sequence, .. }
+            | Error::ClaimFile { sequence, .. }
+            | Error::Unreleased { sequence, .. } => Some(*sequence),
+            _ => None,
+        }
+    }
+
     /// What to do next, where there is something.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

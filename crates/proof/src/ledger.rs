@@ -387,12 +387,15 @@ impl Ledger {
         // The content does not depend on the number, so its sync is nobody else's wait. But where a compare may fail, most
         // of a crowd would sync in vain.
         let early = if expected.is_none() { Some(self.stage(event)?) } else { None };
+        let is_about_claims = !matches!(event.kind(), Kind::Other | Kind::NodeCreated(_));
+        if is_about_claims {
+            // All but what comes in between is read while nobody waits for us.
+            drop(self.caught_up()?);
+        }
         let lock = self.lock_if(|| self.compare(expected).map(|_| ()))?;
         self.compare(expected)?;
         let mut staged = early.map_or_else(|| self.stage(event), Ok)?;
-        let sequence = if matches!(event.kind(), Kind::Other | Kind::NodeCreated(_)) {
-            self.publish(&mut staged, expected, &lock)?
-        } else {
+        let sequence = if is_about_claims {
             self.until_unmoved(expected.is_some(), || {
                 let seen = {
                     let claims = self.caught_up()?;
@@ -401,6 +404,8 @@ impl Ledger {
                 };
                 self.publish(&mut staged, expected.or(Some(seen)), &lock)
             })?
+        } else {
+            self.publish(&mut staged, expected, &lock)?
         };
         self.finish(lock, sequence)
     }
@@ -431,6 +436,8 @@ impl Ledger {
         &self,
         work: impl FnOnce(&LedgerLock<'_>) -> Result<(T, Option<Sequence>)>,
     ) -> Result<(T, Sequence)> {
+        // All but what comes in between is read while nobody waits for us.
+        drop(self.caught_up()?);
         let lock = self.lock()?;
         let (done, appended) = work(&lock)?;
         let at = match appended {

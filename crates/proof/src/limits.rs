@@ -34,6 +34,8 @@ pub const STALE_AGE_DEFAULT: Duration = Duration::from_secs(30);
 pub const EMPTY_LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Between noting that a lock is about to be created, and creating it; an empty one of another time is somebody else's.
 pub const CREATION_MAX: Duration = Duration::from_secs(1);
+/// For so long the lock is held for reaping at a stretch; then others get in.
+pub const HOLD_MAX: Duration = Duration::from_secs(1);
 /// How long the guard of removals is waited for by whoever frees a lock, or recovers one.
 pub const GUARD_PATIENCE: Duration = Duration::from_secs(5);
 

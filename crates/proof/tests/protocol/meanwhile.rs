@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lockkeeper_proof::{Error, Ledger, NewEvent, Profile, Result, Sequence, watch_steps};
+use lockkeeper_proof::{Error, Ledger, NewEvent, Options, Profile, Result, Sequence, watch_steps};
 
-use crate::desk::{Proof, at_next_clock, event, node, owner, set_clock};
+use crate::desk::{Proof, at_next_clock, event, node, options, owner, set_clock};
 
 /// Does something, once, right before this thread makes the first change of that name.
 fn before(name: &'static str, act: impl FnOnce() + 'static) {
@@ -149,4 +149,73 @@ fn an_event_is_on_the_disk_before_it_has_a_name_and_its_name_before_the_answer()
         let order: Vec<&str> = seen.borrow().iter().copied().filter(|step| matters.contains(step)).collect();
         assert_eq!(order, matters);
     }
+}
+
+#[test]
+fn much_to_reap_keeps_nobody_out_for_long() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    for number in 1..=40 {
+        let text = format!(
+            r#"{{"type":"lock_acquired","node_id":"1.{number}","owner":"a","expires_at":"2024-01-01T00:00:00Z"}}"#
+        );
+        write_raw(&proof, number, &text)();
+    }
+    // A slow disk; somebody waits as long as one hold may last, and a little.
+    let path = proof.path();
+    let rival = std::thread::spawn(move || {
+        let patience = Options { lock_timeout: Duration::from_millis(2500), ..options(Profile::Doc) };
+        let ledger = patience.open(&path).unwrap();
+        ledger.wait_beyond(Sequence(42), Duration::from_secs(60)).unwrap();
+        ledger.append(&event(Profile::Doc, "rival", 1))
+    });
+    watch_steps(Some(Box::new(|step| {
+        if step == "sync file" {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    })));
+    let reaped = ledger.reap().unwrap();
+    watch_steps(None);
+    assert_eq!((reaped.events.len(), reaped.stopped), (40, None));
+    let between = rival.join().unwrap().expect("somebody gets in between");
+    assert!(between < *reaped.events.last().unwrap(), "{between}");
+    proof.assert_sound();
+}
+
+#[test]
+fn a_long_ledger_is_read_before_it_is_locked() {
+    let proof = Proof::new(Profile::Doc);
+    for number in 1..=3_000 {
+        write_raw(&proof, number, r#"{"type":"custom_event"}"#)();
+    }
+    let ledger = proof.open();
+    // All that is read under the lock is what came after it was asked for: so what is lost before is not looked at again.
+    let lost = proof.event_file(1);
+    before("create file", move || std::fs::remove_file(lost).unwrap());
+    ledger.claim(&node("1"), &owner("ada"), None).unwrap();
+    watch_steps(None);
+}
+
+#[test]
+fn what_stopped_a_reaping_is_told_with_what_was_done() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    for number in 1..=3 {
+        let text = format!(
+            r#"{{"type":"lock_acquired","node_id":"1.{number}","owner":"a","expires_at":"2024-01-01T00:00:00Z"}}"#
+        );
+        write_raw(&proof, number, &text)();
+    }
+    let (mut syncs, lock) = (0, proof.lock_file());
+    watch_steps(Some(Box::new(move |step| {
+        syncs += usize::from(step == "sync file");
+        if syncs == 2 && step == "sync file" {
+            std::fs::remove_file(&lock).unwrap();
+        }
+    })));
+    let told = ledger.reap();
+    watch_steps(None);
+    assert!(matches!(told, Err(Error::Overtaken { sequence: Sequence(4) })), "{told:?}");
+    assert_eq!(ledger.reap().unwrap().events.len(), 2);
+    proof.assert_sound();
 }

@@ -20,7 +20,7 @@ use crate::limits::{
 use crate::lock::{self, Guard, LOCK_FILE, LedgerLock, LockState, Recovery};
 use crate::meta::{META_FILE, Meta, checked_timeout};
 use crate::name::{Owner, Sequence};
-use crate::place::{Folder, Unread, temporary};
+use crate::place::{Folder, Unread, is_file, temporary};
 use crate::profile::Profile;
 use crate::scan::Scan;
 
@@ -236,9 +236,15 @@ impl Ledger {
         let mut removed = Vec::new();
         for name in Scan::of(&self.events)?.temporary {
             let stat = self.events.stat(&name).map_err(Error::io(name.clone()))?;
-            if stat.is_some_and(|stat| lock::age(&stat) > LEFTOVER_AGE) {
-                self.events.remove(&name).map_err(Error::io(name.clone()))?;
-                removed.push(name);
+            // What is no file was left by no writer.
+            if stat.is_some_and(|stat| is_file(&stat) && lock::age(&stat) > LEFTOVER_AGE) {
+                match self.events.remove(&name) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    done => {
+                        done.map_err(Error::io(name.clone()))?;
+                        removed.push(name);
+                    }
+                }
             }
         }
         Ok(removed)

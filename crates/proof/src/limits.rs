@@ -37,7 +37,8 @@ pub const CREATION_MAX: Duration = Duration::from_secs(1);
 /// For so long the lock is held for reaping at a stretch; then others get in.
 pub const HOLD_MAX: Duration = Duration::from_secs(1);
 /// How long the guard of removals is waited for by whoever frees a lock, or recovers one.
-pub const GUARD_PATIENCE: Duration = Duration::from_secs(5);
+pub const GUARD_PATIENCE: Duration = Duration::from_secs(2);
+pub const GUARD_POLL: Duration = Duration::from_millis(1);
 
 /// For so long ours may follow each other without a pause in which somebody who polls can get in.
 pub const RUN_MAX: Duration = Duration::from_millis(500);

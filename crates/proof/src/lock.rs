@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,9 +14,9 @@ use rustix::fs::{FileType, FlockOperation, Stat, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::holder::{Holder, Life, Process};
-use crate::limits::{EMPTY_LOCK_PATIENCE, LOCK_POLL, SMALL_FILE_BYTES_MAX};
+use crate::limits::{EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, SMALL_FILE_BYTES_MAX};
 use crate::place::{Folder, Unread, write_all};
 use crate::step::step;
 use crate::turnstile::{Asked, Turn};
@@ -64,7 +64,7 @@ impl LockState {
                     Verdict::Unknown => "of which nothing more is known",
                 };
                 let process = process.unwrap_or_default();
-                format!("ledger.lock was taken by {}{process}, {life}, {}", holder.agent_id, ago(*age_ms))
+                format!("ledger.lock was taken by {}{process}, {life}, {}", shown(&holder.agent_id), ago(*age_ms))
             }
             LockState::Empty { age_ms } => format!("ledger.lock was created {} and is empty", ago(*age_ms)),
             LockState::Directory { age_ms } => {
@@ -178,22 +178,37 @@ fn written_at(stat: &Stat) -> SystemTime {
 pub(crate) struct Guard(Mutex<Option<File>>);
 
 impl Guard {
+    /// Opens it, so that whoever takes a lock knows that it can free it.
+    fn open(&self, folder: &Folder) -> io::Result<()> {
+        self.opened(folder).map(drop)
+    }
+
+    fn opened(&self, folder: &Folder) -> io::Result<MutexGuard<'_, Option<File>>> {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_none() {
+            *file = Some(folder.open_lasting(GUARD_FILE)?);
+        }
+        Ok(file)
+    }
+
     /// Works while nobody else who knows the guard removes a lock.
     fn during<T>(&self, folder: &Folder, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         // Threads of one process share the file, so they take turns here first.
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match &mut *file {
-            Some(file) => file,
-            none => none.insert(folder.open_lasting(GUARD_FILE)?),
-        };
+        let opened = self.opened(folder)?;
+        let Some(file) = &*opened else { return Err(io::ErrorKind::NotFound.into()) };
         step("guard")?;
-        while let Err(error) = flock(&*file, FlockOperation::LockExclusive) {
-            if error != Errno::INTR {
-                return Err(error.into());
+        let deadline = Instant::now() + GUARD_PATIENCE;
+        while let Err(error) = flock(file, FlockOperation::NonBlockingLockExclusive) {
+            match error {
+                Errno::INTR => {}
+                // It is held for moments, unless somebody was stopped in it.
+                Errno::WOULDBLOCK if Instant::now() < deadline => thread::sleep(GUARD_POLL),
+                Errno::WOULDBLOCK => return Err(io::Error::new(io::ErrorKind::TimedOut, "the guard of removals is held")),
+                error => return Err(error.into()),
             }
         }
         let done = work();
-        flock(&*file, FlockOperation::Unlock)?;
+        flock(file, FlockOperation::Unlock)?;
         done
     }
 }
@@ -225,6 +240,8 @@ impl<'a> LedgerLock<'a> {
             Error::LockTimeout { waited: began.elapsed(), holder }
         };
         let Some(mut turn) = Turn::take(folder, deadline).map_err(failed())? else { return Err(timed_out()) };
+        // Whatever is wrong with it, nobody should find a lock of ours that we can't remove.
+        guard.open(folder).map_err(failed())?;
         let mut empty = None;
         loop {
             // Whoever waited in vain hands on at once.
@@ -349,11 +366,15 @@ fn remove_seen(folder: &Folder, guard: &Guard, sight: &Sight) -> io::Result<bool
         if !sight.is_still_there(folder)? {
             return Ok(false);
         }
-        match sight.state {
-            LockState::Directory { .. } => folder.remove_folder(LOCK_FILE)?,
-            _ => folder.remove(LOCK_FILE)?,
+        let removed = match sight.state {
+            LockState::Directory { .. } => folder.remove_folder(LOCK_FILE),
+            _ => folder.remove(LOCK_FILE),
+        };
+        match removed {
+            // Its holder was quicker.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
         }
-        Ok(true)
     })
 }
 
@@ -385,11 +406,33 @@ pub(crate) fn recover(folder: &Folder, guard: &Guard, called_dead_after: Option<
     if let Some(why) = why {
         return Ok(Recovery::Kept { is: sight.state, why });
     }
-    if remove_seen(folder, guard, &sight).map_err(failed())? {
+    let removed = match remove_seen(folder, guard, &sight) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            return Ok(Recovery::Kept { is: sight.state, why: full(folder) });
+        }
+        removed => removed.map_err(failed())?,
+    };
+    if removed {
         if let Some(mut turn) = turn {
             turn.created(None).map_err(failed())?;
         }
         return Ok(Recovery::Removed { was: sight.state });
     }
+    if matches!(look(folder)?, LockState::Free) {
+        return Ok(Recovery::Free);
+    }
     Ok(Recovery::Kept { is: look(folder)?, why: "it changed while it was looked at".to_owned() })
+}
+
+/// Why a folder in place of the lock is not removed: the first thing in it.
+fn full(folder: &Folder) -> String {
+    let mut first = None;
+    if let Ok(Some(inside)) = folder.below(LOCK_FILE) {
+        // The first one is enough to find out who made it.
+        let _ = inside.each(|name| {
+            first = Some(name.map_or_else(|| "a name that is no text".to_owned(), |name| format!("'{}'", shown(name))));
+            Err(())
+        });
+    }
+    format!("it is a folder that is not empty: it holds {}", first.unwrap_or_else(|| "something".to_owned()))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::claim_file;
+use crate::claim_file::{self, Found};
 use crate::claims::{Claim, Claims};
 use crate::error::{Error, Result};
 use crate::event::{Kind, NewEvent};
@@ -58,6 +58,7 @@ impl Ledger {
         let ((claim, filed), sequence) = self.locked(|lock| {
             let (mut claim, sequence) = self.append_judged(lock, |claims, now| {
                 claims.may_be_claimed(&node, now)?;
+                self.no_file_says_otherwise(claims, &node, owner, now)?;
                 let (node, owner, expires_at) = (node.clone(), owner.clone(), after(now, timeout)?);
                 let kind = Kind::Claimed { nodes: vec![node.clone()], owner: owner.clone(), expires_at };
                 let claim = Claim { node, owner, acquired_at: Some(now), expires_at, sequence: Sequence(0) };
@@ -133,8 +134,9 @@ impl Ledger {
                     }
                 }
                 if left.peek().is_none() && reaped.stopped.is_none() {
-                    let files = self.reapable()?.files;
-                    reaped.files = files.into_iter().filter(|file| claim_file::remove(&self.proof, file).is_ok()).collect();
+                    let found = stale_files(self, &*self.caught_up()?, self.now())?;
+                    let removed = |found: &Found| claim_file::remove_seen(&self.proof, found).unwrap_or(false);
+                    reaped.files = found.into_iter().filter(removed).map(|found| found.name).collect();
                 }
                 Ok(((), reaped.events.get(before..).and_then(<[Sequence]>::last).copied()))
             });
@@ -172,7 +174,7 @@ impl Ledger {
         let now = self.now();
         let claims = self.caught_up()?;
         let stale: Vec<Claim> = claims.all().into_iter().filter(|claim| claim.is_stale(now)).cloned().collect();
-        let files = stale_files(self, &claims, now)?;
+        let files = stale_files(self, &claims, now)?.into_iter().map(|found| found.name).collect();
         Ok(Reaped { claims: stale, files, ..Reaped::default() })
     }
 
@@ -182,6 +184,28 @@ impl Ledger {
             Profile::Doc => 1,
             Profile::Af => NODES_EACH_MAX,
         }
+    }
+
+    /// A claim of somebody else that only a file in `locks/` tells of is respected as long as it lasts.
+    pub(crate) fn no_file_says_otherwise(
+        &self,
+        claims: &Claims,
+        node: &NodeId,
+        owner: &Owner,
+        now: Timestamp,
+    ) -> Result<()> {
+        if self.profile() == Profile::Af {
+            // The program keeps its own files.
+            return Ok(());
+        }
+        let Some(file) = claim_file::of(&self.proof, node)? else { return Ok(()) };
+        let is_over = file.expires_at <= now || file.owner == owner.as_str();
+        if is_over || claims.knows_of(node, &file.owner, file.expires_at) {
+            return Ok(());
+        }
+        let (node, owner, acquired_at) = (node.clone(), Owner::parse(&file.owner)?, Some(file.acquired_at));
+        let claim = Claim { node, owner, acquired_at, expires_at: file.expires_at, sequence: Sequence(0) };
+        Err(Error::NodeLocked(Box::new(claim), false))
     }
 
     fn timeout(&self, given: Option<Duration>) -> Result<Duration> {
@@ -204,14 +228,14 @@ fn said(filed: Result<()>, sequence: Sequence) -> Result<()> {
 
 /// Files whose time is over and whose claim is over too, or has never been there. A file that can't be read is left
 /// alone, and so is one whose claim was refreshed in the ledger.
-fn stale_files(ledger: &Ledger, claims: &Claims, now: Timestamp) -> Result<Vec<String>> {
+fn stale_files(ledger: &Ledger, claims: &Claims, now: Timestamp) -> Result<Vec<Found>> {
     let stale = |file: &claim_file::ClaimFile| {
         let lives = |claim: &Claim| file.is_of(claim) && !claim.is_stale(now);
         let node = NodeId::parse(&file.node_id, Profile::Doc).ok();
         file.expires_at < now && !node.and_then(|node| claims.get(&node)).is_some_and(lives)
     };
     let found = claim_file::list(&ledger.proof)?;
-    Ok(found.into_iter().filter(|found| found.says.as_ref().is_ok_and(stale)).map(|found| found.name).collect())
+    Ok(found.into_iter().filter(|found| found.says.as_ref().is_ok_and(stale)).collect())
 }
 
 fn after(now: Timestamp, timeout: Duration) -> Result<Timestamp> {

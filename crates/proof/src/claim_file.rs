@@ -1,6 +1,7 @@
 //! Files in `locks/`: a second way of saying what the ledger says. The ledger is right where they differ.
 
 use jiff::Timestamp;
+use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::Claim;
@@ -25,6 +26,14 @@ pub struct ClaimFile {
 pub(crate) struct Found {
     pub(crate) name: String,
     pub(crate) says: std::result::Result<ClaimFile, String>,
+    /// Which file it was: its device, its inode, and when it was written.
+    mark: Option<Mark>,
+}
+
+type Mark = (u64, u64, i64, i64);
+
+fn mark(stat: &Stat) -> Mark {
+    (stat.st_dev, stat.st_ino, stat.st_mtime, stat.st_mtime_nsec as i64)
 }
 
 impl ClaimFile {
@@ -67,16 +76,30 @@ pub(crate) fn list(proof: &Folder) -> Result<Vec<Found>> {
     let mut content = Vec::new();
     let mut found = Vec::new();
     for name in names {
-        let says = match folder.read(&name, SMALL_FILE_BYTES_MAX, &mut content) {
-            Ok(()) => ClaimFile::parse(&content),
+        let mut seen = None;
+        let says = match folder.read_open(&name, SMALL_FILE_BYTES_MAX, &mut content) {
+            Ok((_, stat)) => {
+                seen = Some(mark(&stat));
+                ClaimFile::parse(&content)
+            }
             Err(Unread::Missing) => continue,
             Err(Unread::NotAFile(what)) => Err(format!("it is {what} and no file")),
             Err(Unread::TooLarge(bytes)) => Err(format!("it has {bytes} bytes")),
             Err(Unread::Failed(error)) => Err(error.to_string()),
         };
-        found.push(Found { name, says });
+        found.push(Found { name, says, mark: seen });
     }
     Ok(found)
+}
+
+/// What the file of a node says, if there is one that can be read.
+pub(crate) fn of(proof: &Folder, node: &NodeId) -> Result<Option<ClaimFile>> {
+    let Some(folder) = proof.below(FOLDER).map_err(failed(""))? else { return Ok(None) };
+    let mut content = Vec::new();
+    match folder.read(&name(node), SMALL_FILE_BYTES_MAX, &mut content) {
+        Ok(()) => Ok(ClaimFile::parse(&content).ok().filter(|file| file.node_id == node.as_str())),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Writes the file of a claim, in place of one that was there.
@@ -104,6 +127,16 @@ pub(crate) fn remove(proof: &Folder, name: &str) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(name)(error)),
         _ => Ok(()),
     }
+}
+
+/// Removes a file that was found, if it is still that one; says whether it did.
+pub(crate) fn remove_seen(proof: &Folder, found: &Found) -> Result<bool> {
+    let Some(folder) = proof.below(FOLDER).map_err(failed(""))? else { return Ok(false) };
+    let now = folder.stat(&found.name).map_err(failed(&found.name))?;
+    if found.mark.is_none() || now.as_ref().map(mark) != found.mark {
+        return Ok(false);
+    }
+    remove(proof, &found.name).map(|()| true)
 }
 
 /// Removes the file of a claim that has ended, if it is that claim's.

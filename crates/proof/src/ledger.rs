@@ -405,7 +405,12 @@ impl Ledger {
             self.until_unmoved(expected.is_some(), || {
                 let seen = {
                     let claims = self.caught_up()?;
-                    claims.admits(event.kind(), self.now())?;
+                    let now = self.now();
+                    claims.admits(event.kind(), now)?;
+                    if let Kind::Claimed { nodes, owner, .. } = event.kind() {
+                        let is_free = |node| self.no_file_says_otherwise(&claims, node, owner, now);
+                        nodes.iter().try_for_each(is_free)?;
+                    }
                     claims.at()
                 };
                 self.publish(&mut staged, expected.or(Some(seen)), &lock)

@@ -38,7 +38,17 @@ impl Claim {
 
 /// An event that the state before it does not allow; what it does all the same is what the profile's readers do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Impossible(pub(crate) String);
+pub(crate) struct Impossible {
+    pub(crate) what: String,
+    /// Readers differ in what they make of it.
+    pub(crate) divides: bool,
+}
+
+impl Impossible {
+    fn new(what: String) -> Impossible {
+        Impossible { what, divides: false }
+    }
+}
 
 /// All claims, at one place of the ledger.
 #[derive(Clone, Debug)]
@@ -105,8 +115,8 @@ impl Claims {
                     held.expires_at = expires_at;
                     None
                 }
-                Some(held) => Some(Impossible(format!("{owner} refreshes {node}, which {} holds", held.owner))),
-                None => Some(Impossible(format!("{owner} refreshes {node}, which nobody holds"))),
+                Some(held) => Some(Impossible::new(format!("{owner} refreshes {node}, which {} holds", held.owner))),
+                None => Some(Impossible::new(format!("{owner} refreshes {node}, which nobody holds"))),
             },
             Kind::Released { nodes, owner } | Kind::Reaped { nodes, owner } => {
                 let mut impossible = None;
@@ -125,7 +135,7 @@ impl Claims {
 
     fn strange_claim(&self, node: &NodeId, owner: &Owner, timestamp: Option<Timestamp>) -> Option<Impossible> {
         if self.is_missing(node) {
-            return Some(Impossible(format!("{owner} claims {node}, which the proof does not have")));
+            return Some(Impossible::new(format!("{owner} claims {node}, which the proof does not have")));
         }
         let held = self.held.get(node)?;
         let taken = match self.profile {
@@ -133,16 +143,18 @@ impl Claims {
             Profile::Doc => held.owner != *owner && timestamp.is_some_and(|then| held.is_active(then)),
         };
         taken
-            .then(|| Impossible(format!("{owner} claims {node}, which {} holds until {}", held.owner, held.expires_at)))
+            .then(|| Impossible::new(format!("{owner} claims {node}, which {} holds until {}", held.owner, held.expires_at)))
     }
 
     /// Ends a claim; one that names an owner ends only that owner's.
     fn free(&mut self, node: &NodeId, owner: Option<&Owner>) -> Option<Impossible> {
         let Some(held) = self.held.get(node) else {
-            return Some(Impossible(format!("{node} is freed, and nobody holds it")));
+            return Some(Impossible::new(format!("{node} is freed, and nobody holds it")));
         };
         if let Some(owner) = owner.filter(|owner| **owner != held.owner) {
-            return Some(Impossible(format!("{node} is freed for {owner}, and {} holds it", held.owner)));
+            // The document's readers end it all the same.
+            let what = format!("{node} is freed for {owner}, and {} holds it", held.owner);
+            return Some(Impossible { what, divides: true });
         }
         if let Some(held) = self.held.remove(node) {
             self.ended.insert(held.node, (held.owner, held.expires_at));

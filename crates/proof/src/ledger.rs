@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,6 +78,8 @@ impl Options {
         let profile = profile_of(&scan, &folder, self.profile)?;
         Ok(Ledger {
             last: AtomicU64::new(scan.numbers(profile).highest.0),
+            cut: AtomicBool::new(false),
+            miscounted: AtomicBool::new(!scan.numbers(profile).are_counted_right()),
             odd: Mutex::new(scan.numbers(profile).odd.clone()),
             claims: Mutex::new(Claims::new(profile)),
             guard: Guard::default(),
@@ -151,6 +153,10 @@ pub struct Ledger {
     guard: Guard,
     /// The highest number that was seen. Numbers only rise, so the search goes on from here.
     last: AtomicU64,
+    /// The ledger ended before where it had been seen, so what is kept of it may not be true any more.
+    cut: AtomicBool,
+    /// There were more or fewer files than the highest number when it was looked at.
+    miscounted: AtomicBool,
     /// Events whose names have another number of digits, as they were when the ledger was opened.
     odd: Mutex<BTreeMap<u64, Vec<String>>>,
     /// All claims, as far as they have been read.
@@ -198,6 +204,9 @@ impl Ledger {
     /// The highest number that there is now.
     pub fn sequence(&self) -> Result<Sequence> {
         let mut last = Sequence(self.last.load(Ordering::Acquire));
+        if last > Sequence(0) && !self.is_there(last)? {
+            last = self.look_again()?;
+        }
         loop {
             let next = last.next()?;
             let name = self.profile.file_name(next);
@@ -208,6 +217,44 @@ impl Ledger {
         }
         self.last.fetch_max(last.0, Ordering::AcqRel);
         Ok(last)
+    }
+
+    fn is_there(&self, sequence: Sequence) -> Result<bool> {
+        let name = self.profile.file_name(sequence);
+        if self.events.stat(&name).map_err(Error::io(name))?.is_some() {
+            return Ok(true);
+        }
+        let odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(name) = odd.get(&sequence.0).and_then(|names| names.first()) else { return Ok(false) };
+        Ok(self.events.stat(name).map_err(Error::io(name.clone()))?.is_some())
+    }
+
+    /// Numbers only rise. If the last one is gone, the ledger was cut or replaced, and all is looked at anew.
+    fn look_again(&self) -> Result<Sequence> {
+        let scan = Scan::of(&self.events)?;
+        let numbers = scan.numbers(self.profile);
+        self.miscounted.store(!numbers.are_counted_right(), Ordering::Release);
+        *self.odd.lock().unwrap_or_else(PoisonError::into_inner) = numbers.odd.clone();
+        self.last.store(numbers.highest.0, Ordering::Release);
+        self.cut.store(true, Ordering::Release);
+        Ok(numbers.highest)
+    }
+
+    /// Whether everybody gets the same next number. The document lets others count files: where one is missing, they would
+    /// put their event over ours.
+    fn is_counted_alike(&self) -> Result<()> {
+        if self.profile == Profile::Af || !self.miscounted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // It may have been looked at while somebody wrote.
+        let scan = Scan::of(&self.events)?;
+        let numbers = scan.numbers(self.profile);
+        if numbers.are_counted_right() {
+            self.miscounted.store(false, Ordering::Release);
+            return Ok(());
+        }
+        let (files, highest) = (numbers.files, numbers.highest);
+        Err(Error::damaged("ledger", format!("it has {files} events up to number {highest}: nothing can be appended safely")))
     }
 
     /// What lies where the ledger's lock is.
@@ -305,7 +352,11 @@ impl Ledger {
 
     /// The kept claims, with all that has been appended since.
     pub(crate) fn caught_up(&self) -> Result<MutexGuard<'_, Claims>> {
+        self.sequence()?;
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.cut.swap(false, Ordering::AcqRel) {
+            *claims = Claims::new(self.profile);
+        }
         let mut content = Vec::new();
         loop {
             let next = claims.at().next()?;
@@ -499,6 +550,7 @@ impl Ledger {
         lock: &LedgerLock<'_>,
     ) -> Result<Sequence> {
         let name = staged.name.clone().expect("staged with a name");
+        self.is_counted_alike()?;
         loop {
             let next = self.compare(expected)?.next()?;
             if !lock.is_ours().map_err(Error::io(LOCK_FILE))? {

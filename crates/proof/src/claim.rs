@@ -203,7 +203,7 @@ impl Ledger {
         if is_over || claims.knows_of(node, &file.owner, file.expires_at) {
             return Ok(());
         }
-        let (node, owner, acquired_at) = (node.clone(), Owner::parse(&file.owner)?, Some(file.acquired_at));
+        let (node, owner, acquired_at) = (node.clone(), Owner::as_written(&file.owner), Some(file.acquired_at));
         let claim = Claim { node, owner, acquired_at, expires_at: file.expires_at, sequence: Sequence(0) };
         Err(Error::NodeLocked(Box::new(claim), false))
     }
@@ -231,8 +231,7 @@ fn said(filed: Result<()>, sequence: Sequence) -> Result<()> {
 fn stale_files(ledger: &Ledger, claims: &Claims, now: Timestamp) -> Result<Vec<Found>> {
     let stale = |file: &claim_file::ClaimFile| {
         let lives = |claim: &Claim| file.is_of(claim) && !claim.is_stale(now);
-        let node = NodeId::parse(&file.node_id, Profile::Doc).ok();
-        file.expires_at < now && !node.and_then(|node| claims.get(&node)).is_some_and(lives)
+        file.expires_at < now && !claims.get(&NodeId::as_written(&file.node_id)).is_some_and(lives)
     };
     let found = claim_file::list(&ledger.proof)?;
     Ok(found.into_iter().filter(|found| found.says.as_ref().is_ok_and(stale)).collect())

@@ -9,6 +9,7 @@ use crate::error::{Error, Result, shown};
 use crate::limits::{CLAIM_FILES_MAX, SMALL_FILE_BYTES_MAX};
 use crate::name::NodeId;
 use crate::place::{Folder, Unread, temporary};
+use crate::profile::Profile;
 
 pub(crate) const FOLDER: &str = "locks";
 
@@ -48,9 +49,10 @@ impl ClaimFile {
     }
 }
 
-/// A node has digits and dots only, so its name is a file's name.
-fn name(node: &NodeId) -> String {
-    format!("{node}.lock")
+/// A node has digits and dots only, so its name is a file's name; one that somebody else wrote may be anything, and has no
+/// file.
+fn name(node: &NodeId) -> Result<String> {
+    Ok(format!("{}.lock", NodeId::parse(node.as_str(), Profile::Doc)?.as_str()))
 }
 
 fn failed(name: &str) -> impl FnOnce(std::io::Error) -> Error {
@@ -96,7 +98,8 @@ pub(crate) fn list(proof: &Folder) -> Result<Vec<Found>> {
 pub(crate) fn of(proof: &Folder, node: &NodeId) -> Result<Option<ClaimFile>> {
     let Some(folder) = proof.below(FOLDER).map_err(failed(""))? else { return Ok(None) };
     let mut content = Vec::new();
-    match folder.read(&name(node), SMALL_FILE_BYTES_MAX, &mut content) {
+    let Ok(name) = name(node) else { return Ok(None) };
+    match folder.read(&name, SMALL_FILE_BYTES_MAX, &mut content) {
         Ok(()) => Ok(ClaimFile::parse(&content).ok().filter(|file| file.node_id == node.as_str())),
         Err(_) => Ok(None),
     }
@@ -104,8 +107,8 @@ pub(crate) fn of(proof: &Folder, node: &NodeId) -> Result<Option<ClaimFile>> {
 
 /// Writes the file of a claim, in place of one that was there.
 pub(crate) fn write(proof: &Folder, claim: &Claim) -> Result<()> {
+    let name = name(&claim.node)?;
     proof.make_folder(FOLDER).map_err(failed(""))?;
-    let name = name(&claim.node);
     let folder = proof.below(FOLDER).map_err(failed(""))?;
     let folder = folder.ok_or_else(|| Error::damaged(FOLDER, "it is gone"))?;
     let file = ClaimFile {
@@ -142,7 +145,7 @@ pub(crate) fn remove_seen(proof: &Folder, found: &Found) -> Result<bool> {
 /// Removes the file of a claim that has ended, if it is that claim's.
 pub(crate) fn remove_of(proof: &Folder, claim: &Claim) -> Result<()> {
     let Some(folder) = proof.below(FOLDER).map_err(failed(""))? else { return Ok(()) };
-    let name = name(&claim.node);
+    let Ok(name) = name(&claim.node) else { return Ok(()) };
     let mut content = Vec::new();
     match folder.read(&name, SMALL_FILE_BYTES_MAX, &mut content) {
         Ok(()) if ClaimFile::parse(&content).is_ok_and(|file| file.is_of(claim)) => remove(proof, &name),

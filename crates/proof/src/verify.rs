@@ -249,8 +249,7 @@ fn claim_files(ledger: &Ledger, claims: Option<&Claims>, found: &mut Verificatio
             }
         };
         let Some(claims) = claims else { continue };
-        let node = NodeId::parse(&says.node_id, Profile::Doc).ok();
-        let what = match node.and_then(|node| claims.get(&node)) {
+        let what = match claims.get(&NodeId::as_written(&says.node_id)) {
             None => "nobody holds its node".to_owned(),
             Some(claim) if !says.is_of(claim) => {
                 format!("it names {}, and {} holds the node", shown(&says.owner), claim.owner)

@@ -277,3 +277,23 @@ fn a_ledger_that_was_cut_is_noticed_by_whoever_has_it_open() {
     assert_eq!(ledger.append(&event(Profile::Doc, "a", 3)).unwrap(), Sequence(3));
     assert_eq!(ledger.claims().unwrap().at(), Sequence(3));
 }
+
+#[test]
+fn a_claim_in_words_that_we_would_not_write_is_read_and_stops_nobody() {
+    let proof = Proof::new(Profile::Doc);
+    let long = "x".repeat(300);
+    for (number, (node, owner)) in [("root", "eve"), ("../../x", "a\\tb"), ("1.7", &long)].into_iter().enumerate() {
+        let text = format!(
+            r#"{{"type":"lock_acquired","node_id":"{node}","owner":"{owner}","expires_at":"2024-01-15T10:35:00Z"}}"#
+        );
+        std::fs::write(proof.event_file(number as u64 + 1), text).unwrap();
+    }
+    let ledger = proof.open();
+    ledger.claim(&node("1"), &owner("ada"), None).unwrap();
+    let claims = ledger.claims().unwrap();
+    assert!(claims.all().iter().all(|claim| !format!("{} {}", claim.node, claim.owner).contains('\t')));
+    let reaped = ledger.reap().unwrap();
+    assert_eq!(reaped.events.len(), 3);
+    assert_eq!(proof.open().claims().unwrap().all().len(), 1);
+    proof.assert_sound();
+}

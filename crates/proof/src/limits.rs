@@ -44,6 +44,10 @@ pub const GUARD_POLL: Duration = Duration::from_millis(1);
 pub const RUN_MAX: Duration = Duration::from_millis(500);
 /// The pause: longer than one poll.
 pub const RUN_PAUSE: Duration = Duration::from_millis(13);
+/// How often it is looked during a pause whether somebody got in.
+pub const PAUSE_LOOK: Duration = Duration::from_millis(1);
+/// Pauses that follow each other, as long as somebody gets in during each: where one stranger waits, others may.
+pub const PAUSES_MAX: u32 = 16;
 /// Threads of one process that wait for their turn; whoever comes then polls.
 pub const WAITING_THREADS_MAX: usize = 64;
 

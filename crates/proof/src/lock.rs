@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, shown};
 use crate::holder::{Holder, Life, Process};
-use crate::limits::{EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, SMALL_FILE_BYTES_MAX};
+use crate::limits::{EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, PAUSE_LOOK, PAUSES_MAX, RUN_PAUSE, SMALL_FILE_BYTES_MAX};
 use crate::place::{Folder, Unread, write_all};
 use crate::step::step;
 use crate::turnstile::{Asked, Turn};
@@ -242,6 +242,10 @@ impl<'a> LedgerLock<'a> {
         let Some(mut turn) = Turn::take(folder, deadline).map_err(failed())? else { return Err(timed_out()) };
         // Whatever is wrong with it, nobody should find a lock of ours that we can't remove.
         guard.open(folder).map_err(failed())?;
+        if turn.is_long_run() {
+            let_others_in(folder, deadline).map_err(failed())?;
+            turn.has_let_in();
+        }
         let mut empty = None;
         loop {
             // Whoever waited in vain hands on at once.
@@ -301,6 +305,28 @@ impl Drop for LedgerLock<'_> {
 fn is_at_its_place(folder: &Folder, file: &File) -> io::Result<bool> {
     let own = rustix::fs::fstat(file)?;
     Ok(folder.stat(LOCK_FILE)?.is_some_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)))
+}
+
+/// Leaves the lock to those who poll for it. If one of them got in, the next may be waiting, too, and gets a pause of its own.
+fn let_others_in(folder: &Folder, deadline: Instant) -> io::Result<()> {
+    for _ in 0..PAUSES_MAX {
+        let began = Instant::now();
+        let (mut came, mut is_in) = (false, false);
+        // A pause, and as long as somebody is in.
+        while began.elapsed() < RUN_PAUSE || is_in {
+            if Instant::now() + RUN_PAUSE >= deadline || began.elapsed() > EMPTY_LOCK_PATIENCE {
+                // Whoever stays is waited for, or recovered, as any other.
+                return Ok(());
+            }
+            thread::sleep(PAUSE_LOOK);
+            is_in = folder.stat(LOCK_FILE)?.is_some();
+            came |= is_in;
+        }
+        if !came {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Creates the lock and says in it who has it; `None` if there is one.

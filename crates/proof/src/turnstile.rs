@@ -61,9 +61,7 @@ impl Turn {
         let first = try_lock(&queue)?;
         let file = if first && try_lock(&turn)? { Some(turn) } else { wait(queue, turn, first, deadline)? };
         let Some(file) = file else { return Ok(None) };
-        let mut turn = Turn::with(file)?;
-        turn.let_others_in(deadline);
-        Ok(Some(turn))
+        Turn::with(file).map(Some)
     }
 
     /// Takes the turn if nobody has it.
@@ -84,17 +82,21 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Ours that follow each other leave no gap that somebody who looks every 10 ms would see. So they make one.
-    fn let_others_in(&mut self, deadline: Instant) {
+    /// Whether others have to be let in now: ours that follow each other leave no gap that somebody who looks every 10 ms
+    /// would see. So they make one.
+    pub(crate) fn is_long_run(&mut self) -> bool {
         let now = now_ns();
         let idle = now.checked_sub(self.note.ended_ns).is_none_or(|idle| idle > RUN_PAUSE.as_nanos() as u64);
         let run = now.checked_sub(self.note.began_ns);
         if idle || run.is_none() {
             self.note.began_ns = now;
-        } else if run.is_some_and(|run| run > RUN_MAX.as_nanos() as u64) && Instant::now() + RUN_PAUSE < deadline {
-            thread::sleep(RUN_PAUSE);
-            self.note.began_ns = now_ns();
         }
+        run.is_some_and(|run| !idle && run > RUN_MAX.as_nanos() as u64)
+    }
+
+    /// Notes that others had their time.
+    pub(crate) fn has_let_in(&mut self) {
+        self.note.began_ns = now_ns();
     }
 
     /// Whether the one who had this turn before died while it created `ledger.lock`, and it is this one: written at the

@@ -123,7 +123,7 @@ impl Ledger {
             let before = reaped.events.len();
             let held = self.locked(|lock| {
                 let began = Instant::now();
-                while let Some(due) = left.next() {
+                for due in left.by_ref() {
                     if let Some((claims, sequence)) = self.reap_some(lock, due).or_else(|error| reaped.stop(error))? {
                         reaped.events.push(sequence);
                         reaped.claims.extend(claims);

@@ -142,8 +142,9 @@ impl Claims {
             Profile::Af => true,
             Profile::Doc => held.owner != *owner && timestamp.is_some_and(|then| held.is_active(then)),
         };
-        taken
-            .then(|| Impossible::new(format!("{owner} claims {node}, which {} holds until {}", held.owner, held.expires_at)))
+        taken.then(|| {
+            Impossible::new(format!("{owner} claims {node}, which {} holds until {}", held.owner, held.expires_at))
+        })
     }
 
     /// Ends a claim; one that names an owner ends only that owner's.

@@ -65,7 +65,8 @@ impl Holder {
     pub fn parse(content: &[u8]) -> Result<Holder, String> {
         let text = std::str::from_utf8(content).map_err(|_| "it is no text".to_owned())?;
         let written: Written = serde_json::from_str(text).map_err(|error| shown(&error.to_string()))?;
-        let Written { agent_id, acquired_at, pid, pid_start, pid_namespace, boot_id, machine, time_namespace } = written;
+        let Written { agent_id, acquired_at, pid, pid_start, pid_namespace, boot_id, machine, time_namespace } =
+            written;
         let process = match (pid, pid_start, pid_namespace, boot_id) {
             (Some(pid), Some(pid_start), Some(pid_namespace), Some(boot_id)) if pid > 0 => {
                 Some(Process { pid, pid_start, pid_namespace, boot_id, machine, time_namespace })
@@ -240,7 +241,10 @@ mod tests {
         let folder = Folder::open(&std::env::temp_dir()).unwrap();
         let own = Process::own().unwrap().clone();
         assert_eq!(own.life(&folder, SystemTime::now()), Life::Alive);
-        assert_eq!(Process { pid_start: own.pid_start + 1, ..own.clone() }.life(&folder, SystemTime::now()), Life::Dead);
+        assert_eq!(
+            Process { pid_start: own.pid_start + 1, ..own.clone() }.life(&folder, SystemTime::now()),
+            Life::Dead
+        );
         assert_eq!(Process { pid_namespace: 1, ..own.clone() }.life(&folder, SystemTime::now()), Life::Unknown);
         let elsewhere = Process { time_namespace: Some(1), pid_start: own.pid_start + 1, ..own.clone() };
         assert_eq!(elsewhere.life(&folder, SystemTime::now()), Life::Unknown);

@@ -254,7 +254,10 @@ impl Ledger {
             return Ok(());
         }
         let (files, highest) = (numbers.files, numbers.highest);
-        Err(Error::damaged("ledger", format!("it has {files} events up to number {highest}: nothing can be appended safely")))
+        Err(Error::damaged(
+            "ledger",
+            format!("it has {files} events up to number {highest}: nothing can be appended safely"),
+        ))
     }
 
     /// What lies where the ledger's lock is.
@@ -543,12 +546,7 @@ impl Ledger {
 
     /// Gives a staged event its number. It replaces nothing, whoever else may be writing; and whoever has lost the lock
     /// writes nothing.
-    fn publish(
-        &self,
-        staged: &mut Staged<'_>,
-        expected: Option<Sequence>,
-        lock: &LedgerLock<'_>,
-    ) -> Result<Sequence> {
+    fn publish(&self, staged: &mut Staged<'_>, expected: Option<Sequence>, lock: &LedgerLock<'_>) -> Result<Sequence> {
         let name = staged.name.clone().expect("staged with a name");
         self.is_counted_alike()?;
         loop {

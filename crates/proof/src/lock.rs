@@ -16,7 +16,9 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, shown};
 use crate::holder::{Holder, Life, Process};
-use crate::limits::{EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, PAUSE_LOOK, PAUSES_MAX, RUN_PAUSE, SMALL_FILE_BYTES_MAX};
+use crate::limits::{
+    EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, PAUSE_LOOK, PAUSES_MAX, RUN_PAUSE, SMALL_FILE_BYTES_MAX,
+};
 use crate::place::{Folder, Unread, write_all};
 use crate::step::step;
 use crate::turnstile::{Asked, Turn};
@@ -203,7 +205,9 @@ impl Guard {
                 Errno::INTR => {}
                 // It is held for moments, unless somebody was stopped in it.
                 Errno::WOULDBLOCK if Instant::now() < deadline => thread::sleep(GUARD_POLL),
-                Errno::WOULDBLOCK => return Err(io::Error::new(io::ErrorKind::TimedOut, "the guard of removals is held")),
+                Errno::WOULDBLOCK => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the guard of removals is held"));
+                }
                 error => return Err(error.into()),
             }
         }

@@ -172,9 +172,7 @@ impl Folder {
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
             // File systems that know no such flag know hard links, which don't replace anything either.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                self.link_new(from, to)
-            }
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => self.link_new(from, to),
             Err(error) => Err(error.into()),
         }
     }
@@ -297,7 +295,8 @@ mod tests {
         }
         let folder = Folder::open(place.path()).unwrap();
         folder.open_lasting("lasting").unwrap();
-        let (made, own) = (std::fs::metadata(place.path().join("lasting")).unwrap(), std::fs::metadata(place.path()).unwrap());
+        let (made, own) =
+            (std::fs::metadata(place.path().join("lasting")).unwrap(), std::fs::metadata(place.path()).unwrap());
         assert_eq!(made.uid(), own.uid(), "as root or not");
         assert!(!root || (made.uid(), made.gid()) == (1234, 2345));
     }

@@ -45,8 +45,10 @@ mod armed {
     use std::sync::LazyLock;
     use std::sync::atomic::AtomicU64;
 
+    type Watcher = Box<dyn FnMut(&'static str)>;
+
     thread_local! {
-        pub(super) static WATCHER: Cell<Option<Box<dyn FnMut(&'static str)>>> = const { Cell::new(None) };
+        pub(super) static WATCHER: Cell<Option<Watcher>> = const { Cell::new(None) };
     }
 
     pub(super) fn tell(name: &'static str) {

@@ -51,7 +51,9 @@ impl Drop for Flocked {
 pub(crate) enum Asked {
     Got(Turn),
     /// Somebody has it; and if they hold a `ledger.lock`, this is its inode.
-    Taken { holding: Option<u64> },
+    Taken {
+        holding: Option<u64>,
+    },
 }
 
 impl Turn {

@@ -205,7 +205,12 @@ fn others(ledger: &Ledger, scan: &Scan, found: &mut Verification) -> Result<()> 
         found.add(Severity::Warning, Problem::WrongProfile, other.file_name(strange.highest), what);
     }
     for (_, name) in scan.strange.iter().filter(|(of, _)| *of == profile) {
-        found.add(Severity::Warning, Problem::NotAnEvent, shown(name), "events have numbers from 1 on, of up to 12 digits");
+        found.add(
+            Severity::Warning,
+            Problem::NotAnEvent,
+            shown(name),
+            "events have numbers from 1 on, of up to 12 digits",
+        );
     }
     for name in &scan.temporary {
         let stat = ledger.events.stat(name).map_err(Error::io(name.clone()))?;
@@ -253,7 +258,7 @@ fn claim_files(ledger: &Ledger, claims: Option<&Claims>, found: &mut Verificatio
             None => "nobody holds its node".to_owned(),
             Some(claim) if !says.is_of(claim) => {
                 format!("it names {}, and {} holds the node", shown(&says.owner), claim.owner)
-            },
+            }
             Some(claim) if says.expires_at != claim.expires_at => {
                 format!("it ends at {}, and the claim at {}", says.expires_at, claim.expires_at)
             }

@@ -315,8 +315,12 @@ fn an_event_by_hand_takes_no_active_claim_from_anybody() {
             assert!(matches!(raw(&ledger, (*text).to_owned()), Err(Error::NodeLocked(_, false))), "{text}");
         }
         let far = match profile {
-            Profile::Doc => r#"{"type":"lock_acquired","node_id":"1.1","owner":"b","expires_at":"2999-01-15T10:35:00Z"}"#,
-            Profile::Af => r#"{"type":"nodes_claimed","node_ids":["1.1"],"owner":"b","timeout":"2999-01-15T10:35:00Z"}"#,
+            Profile::Doc => {
+                r#"{"type":"lock_acquired","node_id":"1.1","owner":"b","expires_at":"2999-01-15T10:35:00Z"}"#
+            }
+            Profile::Af => {
+                r#"{"type":"nodes_claimed","node_ids":["1.1"],"owner":"b","timeout":"2999-01-15T10:35:00Z"}"#
+            }
         };
         assert!(matches!(raw(&ledger, far.to_owned()), Err(Error::InvalidTimeout(_))));
         assert_eq!(ledger.sequence().unwrap(), Sequence(1), "nothing was recorded");

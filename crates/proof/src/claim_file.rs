@@ -120,7 +120,10 @@ pub(crate) fn write(proof: &Folder, claim: &Claim) -> Result<()> {
     let text = serde_json::to_string(&file).map_err(|error| Error::Invalid(error.to_string()))?;
     let new = temporary(".claim-", ".tmp").map_err(failed(&name))?;
     folder.write_synced(&new, text.as_bytes(), 0o644).map_err(failed(&name))?;
-    folder.replace(&new, &name).map_err(failed(&name))
+    folder.replace(&new, &name).map_err(|error| {
+        let _ = folder.remove(&new);
+        failed(&name)(error)
+    })
 }
 
 /// Removes a file, if it is there.

@@ -17,7 +17,8 @@ use serde::Serialize;
 use crate::error::{Error, Result, shown};
 use crate::holder::{Holder, Life, Process};
 use crate::limits::{
-    EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, PAUSE_LOOK, PAUSES_MAX, RUN_PAUSE, SMALL_FILE_BYTES_MAX,
+    EMPTY_LOCK_PATIENCE, GUARD_PATIENCE, GUARD_POLL, LOCK_POLL, PAUSE_LOOK, PAUSES_MAX, RUN_MAX, RUN_PAUSE,
+    SMALL_FILE_BYTES_MAX,
 };
 use crate::place::{Folder, Unread, write_all};
 use crate::step::step;
@@ -311,14 +312,16 @@ fn is_at_its_place(folder: &Folder, file: &File) -> io::Result<bool> {
     Ok(folder.stat(LOCK_FILE)?.is_some_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)))
 }
 
-/// Leaves the lock to those who poll for it. If one of them got in, the next may be waiting, too, and gets a pause of its own.
+/// Leaves the lock to those who poll for it. If one of them got in, the next may be waiting, too, and gets a pause of its own;
+/// but all of them together get no more time than ours had.
 fn let_others_in(folder: &Folder, deadline: Instant) -> io::Result<()> {
+    let end = deadline.min(Instant::now() + RUN_MAX);
     for _ in 0..PAUSES_MAX {
         let began = Instant::now();
         let (mut came, mut is_in) = (false, false);
         // A pause, and as long as somebody is in.
         while began.elapsed() < RUN_PAUSE || is_in {
-            if Instant::now() + RUN_PAUSE >= deadline || began.elapsed() > EMPTY_LOCK_PATIENCE {
+            if Instant::now() + RUN_PAUSE >= end {
                 // Whoever stays is waited for, or recovered, as any other.
                 return Ok(());
             }

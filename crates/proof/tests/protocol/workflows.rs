@@ -118,46 +118,6 @@ fn the_documents_examples_and_ours_write_one_ledger_without_a_lost_or_doubled_ev
 }
 
 #[test]
-fn several_strangers_get_in_between_ours_within_the_documents_five_seconds() {
-    let proof = Proof::new(Profile::Doc);
-    let folder = proof.ledger_folder();
-    let guests = AtomicU64::new(8);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let mut slowest = Duration::ZERO;
-                for _ in 0..if deep() { 60 } else { 6 } {
-                    let asked = Instant::now();
-                    let got = acquire_ledger_lock(&folder, "guest", Duration::from_secs(5));
-                    slowest = slowest.max(asked.elapsed());
-                    if got.is_err() {
-                        guests.store(0, Ordering::SeqCst);
-                    }
-                    got.expect("a guest gets in");
-                    std::thread::sleep(Duration::from_millis(2));
-                    std::fs::remove_file(folder.join("ledger.lock")).unwrap();
-                }
-                println!("the slowest took {} ms", slowest.as_millis());
-                let _ = guests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-            });
-        }
-        for writer in ["one", "two", "three"] {
-            let (proof, guests) = (&proof, &guests);
-            scope.spawn(move || {
-                let ledger = proof.open();
-                for number in 1.. {
-                    ledger.append(&event(Profile::Doc, writer, number)).unwrap();
-                    if guests.load(Ordering::SeqCst) == 0 {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    proof.assert_sound();
-}
-
-#[test]
 fn whoever_reads_claims_by_the_document_sees_what_we_see() {
     let proof = Proof::new(Profile::Doc);
     let (ledger, folder) = (proof.open(), proof.ledger_folder());

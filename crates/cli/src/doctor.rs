@@ -67,7 +67,7 @@ fn describe(failure: &Failure) -> String {
     match failure {
         Failure::Other(error) => format!("{error:#}"),
         Failure::Service(error) => error.to_string(),
-        Failure::Question { message, .. } => message.clone(),
+        Failure::Question { message, .. } | Failure::Written { message, .. } => message.clone(),
         Failure::Silent(_) => String::new(),
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use lockkeeper_client::Error;
 use lockkeeper_wire::answer::Refused;
 use lockkeeper_wire::word::Word;
+use serde::Serialize;
 
 use crate::context::Context;
 use crate::output;
@@ -16,10 +17,20 @@ pub(crate) enum Failure {
     Service(Error),
     /// Something about the question itself. Nothing was asked.
     Question { word: Word, message: String, hint: Option<String> },
+    /// An event was written, and something after that went wrong: whoever does it again does it twice.
+    Written { sequence: u64, message: String, hint: Option<String> },
     /// Something on this machine.
     Other(anyhow::Error),
     /// What there was to say was said.
     Silent(u8),
+}
+
+/// A refusal that says which event was written all the same.
+#[derive(Serialize)]
+struct Written {
+    #[serde(flatten)]
+    refused: Refused,
+    sequence: u64,
 }
 
 impl Failure {
@@ -31,6 +42,7 @@ impl Failure {
         match self {
             Failure::Service(error) => error.word().exit_code(),
             Failure::Question { word, .. } => word.exit_code(),
+            Failure::Written { .. } => Word::OutcomeUnknown.exit_code(),
             Failure::Other(_) => 1,
             Failure::Silent(code) => *code,
         }
@@ -41,6 +53,12 @@ impl Failure {
             Failure::Service(error) => Some(error.body()),
             Failure::Question { word, message, hint } => Some(Refused {
                 error: word.text().to_owned(),
+                message: message.clone(),
+                hint: hint.clone(),
+                ..Refused::default()
+            }),
+            Failure::Written { message, hint, .. } => Some(Refused {
+                error: Word::OutcomeUnknown.text().to_owned(),
                 message: message.clone(),
                 hint: hint.clone(),
                 ..Refused::default()
@@ -66,10 +84,12 @@ impl Failure {
     /// Tells the user, in the form they asked for.
     pub(crate) fn report(&self, context: &Context) -> ExitCode {
         if let Some(body) = self.body() {
-            if context.global.json {
-                output::json(&body);
-            } else {
-                output::refused(&body);
+            match self {
+                Failure::Written { sequence, .. } if context.global.json => {
+                    output::json(&Written { refused: body, sequence: *sequence });
+                }
+                _ if context.global.json => output::json(&body),
+                _ => output::refused(&body),
             }
         }
         ExitCode::from(self.exit_code())

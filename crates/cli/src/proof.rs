@@ -105,7 +105,7 @@ impl Where {
     fn options(&self) -> Result<Options, Failure> {
         let lock_timeout = length(&self.lock_timeout)?;
         // Files of claims are kept where somebody wants them: where their folder is.
-        let claim_files = self.dir.join("locks").is_dir();
+        let claim_files = self.dir.join("locks").symlink_metadata().is_ok_and(|there| there.is_dir());
         Ok(Options { profile: self.profile, lock_timeout, claim_files, ..Options::default() })
     }
 
@@ -147,9 +147,13 @@ fn remaining(claim: &Claim, now: jiff::Timestamp) -> String {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
+        if let Some(sequence) = error.sequence() {
+            let (message, hint) = (format!("{error}."), error.hint().map(str::to_owned));
+            return Failure::Written { sequence: sequence.0, message, hint };
+        }
         let word = match &error {
             Error::SequenceMismatch { .. } | Error::RetriesExceeded { .. } => Word::SequenceMismatch,
-            Error::LockTimeout { .. } | Error::NodeLocked(..) => Word::Busy,
+            Error::LockTimeout { .. } | Error::NodeLocked(..) | Error::LockLost => Word::Busy,
             Error::NotOwner { .. } => Word::NotOwner,
             Error::NotClaimed(_) | Error::UnknownNode(_) | Error::NotAProof(_) => Word::NotFound,
             Error::ClaimExpired { .. } => Word::LockLost,
@@ -162,7 +166,6 @@ impl From<Error> for Failure {
             | Error::ProfileUnknown(_)
             | Error::ProfileMismatch { .. }
             | Error::ProfileMixed(_) => Word::InvalidRequest,
-            Error::Unsynced { .. } => Word::OutcomeUnknown,
             // Of the machine, and not of the question.
             _ => return Failure::Other(told(error)),
         };

@@ -232,7 +232,7 @@ fn watched_database(config: &Config) -> Result<Advisory, Failure> {
 fn background_reason(failure: &Failure) -> String {
     match failure {
         Failure::Service(error) => error.to_string(),
-        Failure::Question { message, .. } => message.clone(),
+        Failure::Question { message, .. } | Failure::Written { message, .. } => message.clone(),
         Failure::Other(error) => format!("{error:#}"),
         Failure::Silent(code) => format!("it ended with {code}"),
     }

@@ -1,12 +1,14 @@
 //! Who holds which node: a fold of the ledger's events. Reads no file and no clock.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::event::Kind;
+use crate::limits::CLAIM_TIMEOUT_MAX;
 use crate::name::{NodeId, Owner, Sequence};
 use crate::profile::Profile;
 
@@ -18,7 +20,7 @@ pub struct Claim {
     /// When the event says that it was acquired; it may say nothing.
     pub acquired_at: Option<Timestamp>,
     pub expires_at: Timestamp,
-    /// The event that it was acquired with.
+    /// The event that it was acquired with; 0 if only a file in `locks/` tells of it.
     pub sequence: Sequence,
 }
 
@@ -36,7 +38,17 @@ impl Claim {
 
 /// An event that the state before it does not allow; what it does all the same is what the profile's readers do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Impossible(pub(crate) String);
+pub(crate) struct Impossible {
+    pub(crate) what: String,
+    /// Readers differ in what they make of it.
+    pub(crate) divides: bool,
+}
+
+impl Impossible {
+    fn new(what: String) -> Impossible {
+        Impossible { what, divides: false }
+    }
+}
 
 /// All claims, at one place of the ledger.
 #[derive(Clone, Debug)]
@@ -44,13 +56,15 @@ pub struct Claims {
     profile: Profile,
     at: Sequence,
     held: HashMap<NodeId, Claim>,
+    /// The last claim on each node that was ended: whose, and until when it would have lasted.
+    ended: HashMap<NodeId, (Owner, Timestamp)>,
     /// Nodes that the proof has; only the program's ledgers tell.
     nodes: HashSet<NodeId>,
 }
 
 impl Claims {
     pub(crate) fn new(profile: Profile) -> Claims {
-        Claims { profile, at: Sequence(0), held: HashMap::new(), nodes: HashSet::new() }
+        Claims { profile, at: Sequence(0), held: HashMap::new(), ended: HashMap::new(), nodes: HashSet::new() }
     }
 
     /// The last event that is in it.
@@ -101,8 +115,8 @@ impl Claims {
                     held.expires_at = expires_at;
                     None
                 }
-                Some(held) => Some(Impossible(format!("{owner} refreshes {node}, which {} holds", held.owner))),
-                None => Some(Impossible(format!("{owner} refreshes {node}, which nobody holds"))),
+                Some(held) => Some(Impossible::new(format!("{owner} refreshes {node}, which {} holds", held.owner))),
+                None => Some(Impossible::new(format!("{owner} refreshes {node}, which nobody holds"))),
             },
             Kind::Released { nodes, owner } | Kind::Reaped { nodes, owner } => {
                 let mut impossible = None;
@@ -121,26 +135,31 @@ impl Claims {
 
     fn strange_claim(&self, node: &NodeId, owner: &Owner, timestamp: Option<Timestamp>) -> Option<Impossible> {
         if self.is_missing(node) {
-            return Some(Impossible(format!("{owner} claims {node}, which the proof does not have")));
+            return Some(Impossible::new(format!("{owner} claims {node}, which the proof does not have")));
         }
         let held = self.held.get(node)?;
         let taken = match self.profile {
             Profile::Af => true,
             Profile::Doc => held.owner != *owner && timestamp.is_some_and(|then| held.is_active(then)),
         };
-        taken
-            .then(|| Impossible(format!("{owner} claims {node}, which {} holds until {}", held.owner, held.expires_at)))
+        taken.then(|| {
+            Impossible::new(format!("{owner} claims {node}, which {} holds until {}", held.owner, held.expires_at))
+        })
     }
 
     /// Ends a claim; one that names an owner ends only that owner's.
     fn free(&mut self, node: &NodeId, owner: Option<&Owner>) -> Option<Impossible> {
         let Some(held) = self.held.get(node) else {
-            return Some(Impossible(format!("{node} is freed, and nobody holds it")));
+            return Some(Impossible::new(format!("{node} is freed, and nobody holds it")));
         };
         if let Some(owner) = owner.filter(|owner| **owner != held.owner) {
-            return Some(Impossible(format!("{node} is freed for {owner}, and {} holds it", held.owner)));
+            // The document's readers end it all the same.
+            let what = format!("{node} is freed for {owner}, and {} holds it", held.owner);
+            return Some(Impossible { what, divides: true });
         }
-        self.held.remove(node);
+        if let Some(held) = self.held.remove(node) {
+            self.ended.insert(held.node, (held.owner, held.expires_at));
+        }
         None
     }
 
@@ -153,32 +172,45 @@ impl Claims {
     /// from somebody what is theirs.
     pub(crate) fn admits(&self, kind: &Kind, now: Timestamp) -> Result<()> {
         match kind {
-            Kind::Claimed { nodes, .. } => {
-                let mut named = HashSet::new();
-                for node in nodes {
-                    if !named.insert(node) {
-                        return Err(Error::InvalidEvent(format!("it names {node} twice")));
-                    }
-                    self.may_be_claimed(node, now)?;
-                }
-                Ok(())
+            Kind::Claimed { nodes, expires_at, .. } => {
+                each_once(nodes)?;
+                nodes.iter().try_for_each(|node| self.may_be_claimed(node, now))?;
+                may_last(*expires_at, now)
             }
-            Kind::Refreshed { node, owner, .. } => self.owned_by(node, owner).map(|_| ()),
-            Kind::Released { nodes, owner } | Kind::Reaped { nodes, owner } => {
-                let mut named = HashSet::new();
-                for node in nodes {
-                    if !named.insert(node) {
-                        return Err(Error::InvalidEvent(format!("it names {node} twice")));
-                    }
-                    match owner {
-                        Some(owner) => self.owned_by(node, owner)?,
-                        None => self.held.get(node).ok_or_else(|| Error::NotClaimed(node.clone()))?,
-                    };
-                }
-                Ok(())
+            Kind::Refreshed { node, owner, expires_at } => {
+                self.owned_by(node, owner)?;
+                may_last(*expires_at, now)
             }
+            Kind::Released { nodes, owner: Some(owner) } => {
+                each_once(nodes)?;
+                nodes.iter().try_for_each(|node| self.owned_by(node, owner).map(|_| ()))
+            }
+            // Whoever is not its owner ends only what is over.
+            Kind::Released { nodes, owner: None } => self.may_be_reaped(nodes, None, now),
+            Kind::Reaped { nodes, owner } => self.may_be_reaped(nodes, owner.as_ref(), now),
             Kind::NodeCreated(_) | Kind::Other => Ok(()),
         }
+    }
+
+    fn may_be_reaped(&self, nodes: &[NodeId], owner: Option<&Owner>, now: Timestamp) -> Result<()> {
+        each_once(nodes)?;
+        for node in nodes {
+            let held = match owner {
+                Some(owner) => self.owned_by(node, owner)?,
+                None => self.held.get(node).ok_or_else(|| Error::NotClaimed(node.clone()))?,
+            };
+            if !held.is_stale(now) {
+                return Err(Error::NodeLocked(Box::new(held.clone()), false));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something that says so beside the ledger may still hold: the ledger is right about each claim that it
+    /// tells of, and about one that it ended.
+    pub(crate) fn knows_of(&self, node: &NodeId, owner: &str, expires_at: Timestamp) -> bool {
+        self.held.get(node).is_some_and(|held| held.owner.as_str() == owner)
+            || self.ended.get(node).is_some_and(|(was, until)| was.as_str() == owner && expires_at <= *until)
     }
 
     pub(crate) fn may_be_claimed(&self, node: &NodeId, now: Timestamp) -> Result<()> {
@@ -201,6 +233,22 @@ impl Claims {
             }
             Some(held) => Ok(held),
         }
+    }
+}
+
+fn each_once(nodes: &[NodeId]) -> Result<()> {
+    let mut named = HashSet::new();
+    match nodes.iter().find(|node| !named.insert(*node)) {
+        Some(twice) => Err(Error::InvalidEvent(format!("it names {twice} twice"))),
+        None => Ok(()),
+    }
+}
+
+/// A claim that is over may be told of; one that lasts longer than any may not be taken.
+fn may_last(expires_at: Timestamp, now: Timestamp) -> Result<()> {
+    match Duration::try_from(expires_at.duration_since(now)) {
+        Ok(lasts) if lasts > CLAIM_TIMEOUT_MAX => Err(Error::InvalidTimeout(lasts)),
+        _ => Ok(()),
     }
 }
 

@@ -69,6 +69,14 @@ pub enum Error {
     #[error("{file}: {what}")]
     Damaged { file: String, what: String },
 
+    /// Somebody called us dead and removed our `ledger.lock` while we held it. Nothing was recorded.
+    #[error("lock lost: somebody removed our ledger.lock while we held it; nothing was written")]
+    LockLost,
+    /// The event was published, but somebody had removed our `ledger.lock` by then. Whoever writes without looking may
+    /// have taken its number since: look whether it is there.
+    #[error("event {sequence} was written, but somebody removed our ledger.lock meanwhile: it may have been replaced")]
+    Overtaken { sequence: Sequence },
+
     /// The system refused. Nothing was recorded.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
@@ -93,6 +101,17 @@ impl Error {
         Error::Damaged { file: file.into(), what: what.into() }
     }
 
+    /// The event that was written all the same, where one was: whoever does it again does it twice.
+    pub fn sequence(&self) -> Option<Sequence> {
+        match self {
+            Error::Overtaken { sequence }
+            | Error::Unsynced { sequence, .. }
+            | Error::ClaimFile { sequence, .. }
+            | Error::Unreleased { sequence, .. } => Some(*sequence),
+            _ => None,
+        }
+    }
+
     /// What to do next, where there is something.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -106,6 +125,8 @@ impl Error {
             Error::ProfileMixed(_) => Some("the program af ignores event-*.json: --profile af reads as it does"),
             Error::NotAProof(_) => Some("lockkeeper proof init DIR --profile doc|af makes one"),
             Error::Damaged { .. } => Some("lockkeeper proof verify DIR says what it means"),
+            Error::LockLost => Some("try again: what it depends on may have changed"),
+            Error::Overtaken { .. } => Some("lockkeeper proof log DIR shows what that number has now"),
             Error::Unreleased { .. } => Some("lockkeeper proof recover DIR removes the lock of an ended process"),
             _ => None,
         }

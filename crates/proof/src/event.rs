@@ -1,9 +1,12 @@
 //! Events: read from their files, and made for them. Knows no folder and no state.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::error::{Error, Result, shown};
@@ -138,8 +141,9 @@ fn doc_kind(event_type: &str, text: &str) -> std::result::Result<Kind, String> {
         return Ok(Kind::Other);
     }
     let DocClaim { node_id, owner, expires_at } = parsed(text)?;
-    let node = NodeId::parse(&node_id, Profile::Doc).map_err(|error| error.to_string())?;
-    let owner = owned(owner)?;
+    // Whatever it says: somebody else wrote it, and one event that we would not write must not stop everybody.
+    let node = NodeId::as_written(&node_id);
+    let owner = owner.as_deref().map(Owner::as_written);
     Ok(match event_type {
         "lock_acquired" => Kind::Claimed {
             nodes: vec![node],
@@ -160,7 +164,7 @@ fn af_kind(event_type: &str, text: &str) -> std::result::Result<Kind, String> {
         return Ok(Kind::Other);
     }
     let AfClaim { node_id, node_ids, owner, timeout, new_timeout, reaped } = parsed(text)?;
-    let owner = owned(owner)?;
+    let owner = owner.as_deref().map(Owner::as_written);
     if event_type == "claim_refreshed" {
         return Ok(Kind::Refreshed {
             node: node(&node_id.ok_or("it names no node_id")?)?,
@@ -182,10 +186,6 @@ fn af_kind(event_type: &str, text: &str) -> std::result::Result<Kind, String> {
         (_, Some(true)) => Kind::Reaped { nodes, owner },
         _ => Kind::Released { nodes, owner },
     })
-}
-
-fn owned(owner: Option<String>) -> std::result::Result<Option<Owner>, String> {
-    owner.map(|owner| Owner::parse(&owner)).transpose().map_err(|error| error.to_string())
 }
 
 /// Whether arrays and objects lie in each other beyond the bound; strings are passed over.
@@ -223,8 +223,11 @@ impl NewEvent {
     /// In a ledger of the program, an event of a type that it does not know would make the proof unloadable for good, and
     /// so would one whose first field is not its type: both are refused.
     pub fn parse(json: &str, profile: Profile) -> Result<NewEvent> {
-        let json = compact(json);
+        // As it was written: what is no JSON does not become some by being made compact.
         let reading = read(json.as_bytes(), profile).map_err(Error::InvalidEvent)?;
+        each_field_once(json).map_err(Error::InvalidEvent)?;
+        writable(&reading.kind, profile)?;
+        let json = compact(json);
         if !profile.knows(&reading.event_type) {
             return Err(Error::InvalidEvent(format!(
                 "the program af loads no proof that has an event of the type '{}'",
@@ -263,6 +266,77 @@ impl NewEvent {
     }
 }
 
+/// The fields that somebody reads; others may be called as they like.
+const FIELDS: [&str; 11] = [
+    "type",
+    "timestamp",
+    "node_id",
+    "node_ids",
+    "owner",
+    "expires_at",
+    "timeout",
+    "new_timeout",
+    "reaped",
+    "node",
+    "id",
+];
+
+/// Readers written in Go take fields whose names differ only in case for one, and the last one counts. Others don't: so such
+/// an event would mean different things to them.
+fn each_field_once(json: &str) -> std::result::Result<(), String> {
+    let Fields(names) = parsed(json)?;
+    let mut seen = HashSet::new();
+    for name in &names {
+        let alike = name.to_uppercase().to_lowercase();
+        if FIELDS.contains(&alike.as_str()) && alike != *name {
+            return Err(format!("its field '{}' would be read as '{alike}' by some", shown(name)));
+        }
+        if !seen.insert(alike) {
+            return Err(format!("it has the field '{}' twice, if case does not count", shown(name)));
+        }
+    }
+    Ok(())
+}
+
+/// The names of an object's fields, each as often as it stands there.
+struct Fields(Vec<String>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> std::result::Result<Fields, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Fields, A::Error> {
+                let mut names = Vec::new();
+                while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+                    names.push(name);
+                }
+                Ok(Fields(names))
+            }
+        }
+        source.deserialize_map(Names)
+    }
+}
+
+/// Nodes and owners of others are read as they are; ours are such that everybody can read them.
+fn writable(kind: &Kind, profile: Profile) -> Result<()> {
+    let (nodes, owner) = match kind {
+        Kind::Claimed { nodes, owner, .. } => (nodes.as_slice(), Some(owner)),
+        Kind::Refreshed { node, owner, .. } => (std::slice::from_ref(node), Some(owner)),
+        Kind::Released { nodes, owner } | Kind::Reaped { nodes, owner } => (nodes.as_slice(), owner.as_ref()),
+        Kind::NodeCreated(node) => (std::slice::from_ref(node), None),
+        Kind::Other => return Ok(()),
+    };
+    let refused = |error: Error| Error::InvalidEvent(error.to_string());
+    nodes.iter().try_for_each(|node| NodeId::parse(node.as_str(), profile).map(drop)).map_err(refused)?;
+    owner.map_or(Ok(()), |owner| Owner::parse(owner.as_str()).map(drop)).map_err(refused)
+}
+
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -270,7 +344,7 @@ fn quoted(text: &str) -> String {
 fn doc_text(kind: &Kind, now: Timestamp) -> String {
     let text = |event_type: &str, node: &NodeId, owner: Option<&Owner>, more: String| {
         let owner = owner.map(|owner| format!(r#","owner":{}"#, quoted(owner.as_str()))).unwrap_or_default();
-        format!(r#"{{"type":"{event_type}","timestamp":"{now}","node_id":"{node}"{owner}{more}}}"#)
+        format!(r#"{{"type":"{event_type}","timestamp":"{now}","node_id":{}{owner}{more}}}"#, quoted(node.as_str()))
     };
     let first = |nodes: &[NodeId]| nodes.first().cloned().expect("made with one node");
     match kind {
@@ -289,7 +363,7 @@ fn doc_text(kind: &Kind, now: Timestamp) -> String {
 
 fn af_text(kind: &Kind, now: Timestamp) -> String {
     let list = |nodes: &[NodeId]| {
-        let nodes: Vec<String> = nodes.iter().map(|node| format!("\"{node}\"")).collect();
+        let nodes: Vec<String> = nodes.iter().map(|node| quoted(node.as_str())).collect();
         nodes.join(",")
     };
     let by = |owner: Option<&Owner>| {
@@ -302,7 +376,8 @@ fn af_text(kind: &Kind, now: Timestamp) -> String {
             by(Some(owner))
         ),
         Kind::Refreshed { node, owner, expires_at } => format!(
-            r#"{{"type":"claim_refreshed","timestamp":"{now}","node_id":"{node}"{},"new_timeout":"{expires_at}"}}"#,
+            r#"{{"type":"claim_refreshed","timestamp":"{now}","node_id":{}{},"new_timeout":"{expires_at}"}}"#,
+            quoted(node.as_str()),
             by(Some(owner))
         ),
         Kind::Released { nodes, owner } => format!(
@@ -421,5 +496,27 @@ mod tests {
             }
         }
         assert!(is_deep("[".repeat(129).as_bytes()) && !is_deep(format!("\"{}\"", "[".repeat(500)).as_bytes()));
+    }
+
+    #[test]
+    fn what_is_no_json_does_not_become_some_by_being_made_compact() {
+        for broken in [r#"{"type":"x","n":10 000}"#, r#"{"type":"x","b":tr ue}"#, r#"{"type":"x","n":- 1}"#] {
+            assert!(matches!(NewEvent::parse(broken, Profile::Doc), Err(Error::InvalidEvent(_))), "{broken}");
+        }
+        assert_eq!(NewEvent::parse("{ \"type\": \"x y\" }", Profile::Doc).unwrap().as_str(), r#"{"type":"x y"}"#);
+    }
+
+    #[test]
+    fn fields_that_some_readers_would_take_for_one_are_refused() {
+        for twice in [
+            r#"{"type":"x","a":1,"A":2}"#,
+            r#"{"type":"x","a":1,"a":2}"#,
+            r#"{"type":"x","Owner":"b"}"#,
+            r#"{"type":"x","expire\u017f_at":"b"}"#,
+            r#"{"type":"x","Type":"y"}"#,
+        ] {
+            assert!(matches!(NewEvent::parse(twice, Profile::Doc), Err(Error::InvalidEvent(_))), "{twice}");
+        }
+        NewEvent::parse(r#"{"type":"x","a":{"b":1},"b":1}"#, Profile::Doc).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MAX, CLAIM_TIMEOUT_DEFAULT, EVENT_BYTES_MAX, LEFTOVER_AGE, LOCK_TIMEOUT_DEFAULT,
     LOCK_TIMEOUT_MAX, TRIES_DEFAULT, TRIES_MAX,
 };
-use crate::lock::{self, Guard, LedgerLock, LockState, Recovery};
+use crate::lock::{self, Guard, LOCK_FILE, LedgerLock, LockState, Recovery};
 use crate::meta::{META_FILE, Meta, checked_timeout};
 use crate::name::{Owner, Sequence};
-use crate::place::{Folder, Unread, temporary};
+use crate::place::{Folder, Unread, is_file, temporary};
 use crate::profile::Profile;
 use crate::scan::Scan;
 
@@ -78,6 +78,8 @@ impl Options {
         let profile = profile_of(&scan, &folder, self.profile)?;
         Ok(Ledger {
             last: AtomicU64::new(scan.numbers(profile).highest.0),
+            cut: AtomicBool::new(false),
+            miscounted: AtomicBool::new(!scan.numbers(profile).are_counted_right()),
             odd: Mutex::new(scan.numbers(profile).odd.clone()),
             claims: Mutex::new(Claims::new(profile)),
             guard: Guard::default(),
@@ -151,6 +153,10 @@ pub struct Ledger {
     guard: Guard,
     /// The highest number that was seen. Numbers only rise, so the search goes on from here.
     last: AtomicU64,
+    /// The ledger ended before where it had been seen, so what is kept of it may not be true any more.
+    cut: AtomicBool,
+    /// There were more or fewer files than the highest number when it was looked at.
+    miscounted: AtomicBool,
     /// Events whose names have another number of digits, as they were when the ledger was opened.
     odd: Mutex<BTreeMap<u64, Vec<String>>>,
     /// All claims, as far as they have been read.
@@ -198,6 +204,9 @@ impl Ledger {
     /// The highest number that there is now.
     pub fn sequence(&self) -> Result<Sequence> {
         let mut last = Sequence(self.last.load(Ordering::Acquire));
+        if last > Sequence(0) && !self.is_there(last)? {
+            last = self.look_again()?;
+        }
         loop {
             let next = last.next()?;
             let name = self.profile.file_name(next);
@@ -208,6 +217,47 @@ impl Ledger {
         }
         self.last.fetch_max(last.0, Ordering::AcqRel);
         Ok(last)
+    }
+
+    fn is_there(&self, sequence: Sequence) -> Result<bool> {
+        let name = self.profile.file_name(sequence);
+        if self.events.stat(&name).map_err(Error::io(name))?.is_some() {
+            return Ok(true);
+        }
+        let odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(name) = odd.get(&sequence.0).and_then(|names| names.first()) else { return Ok(false) };
+        Ok(self.events.stat(name).map_err(Error::io(name.clone()))?.is_some())
+    }
+
+    /// Numbers only rise. If the last one is gone, the ledger was cut or replaced, and all is looked at anew.
+    fn look_again(&self) -> Result<Sequence> {
+        let scan = Scan::of(&self.events)?;
+        let numbers = scan.numbers(self.profile);
+        self.miscounted.store(!numbers.are_counted_right(), Ordering::Release);
+        *self.odd.lock().unwrap_or_else(PoisonError::into_inner) = numbers.odd.clone();
+        self.last.store(numbers.highest.0, Ordering::Release);
+        self.cut.store(true, Ordering::Release);
+        Ok(numbers.highest)
+    }
+
+    /// Whether everybody gets the same next number. The document lets others count files: where one is missing, they would
+    /// put their event over ours.
+    fn is_counted_alike(&self) -> Result<()> {
+        if self.profile == Profile::Af || !self.miscounted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // It may have been looked at while somebody wrote.
+        let scan = Scan::of(&self.events)?;
+        let numbers = scan.numbers(self.profile);
+        if numbers.are_counted_right() {
+            self.miscounted.store(false, Ordering::Release);
+            return Ok(());
+        }
+        let (files, highest) = (numbers.files, numbers.highest);
+        Err(Error::damaged(
+            "ledger",
+            format!("it has {files} events up to number {highest}: nothing can be appended safely"),
+        ))
     }
 
     /// What lies where the ledger's lock is.
@@ -236,9 +286,15 @@ impl Ledger {
         let mut removed = Vec::new();
         for name in Scan::of(&self.events)?.temporary {
             let stat = self.events.stat(&name).map_err(Error::io(name.clone()))?;
-            if stat.is_some_and(|stat| lock::age(&stat) > LEFTOVER_AGE) {
-                self.events.remove(&name).map_err(Error::io(name.clone()))?;
-                removed.push(name);
+            // What is no file was left by no writer.
+            if stat.is_some_and(|stat| is_file(&stat) && lock::age(&stat) > LEFTOVER_AGE) {
+                match self.events.remove(&name) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    done => {
+                        done.map_err(Error::io(name.clone()))?;
+                        removed.push(name);
+                    }
+                }
             }
         }
         Ok(removed)
@@ -299,7 +355,11 @@ impl Ledger {
 
     /// The kept claims, with all that has been appended since.
     pub(crate) fn caught_up(&self) -> Result<MutexGuard<'_, Claims>> {
+        self.sequence()?;
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.cut.swap(false, Ordering::AcqRel) {
+            *claims = Claims::new(self.profile);
+        }
         let mut content = Vec::new();
         loop {
             let next = claims.at().next()?;
@@ -387,15 +447,44 @@ impl Ledger {
         // The content does not depend on the number, so its sync is nobody else's wait. But where a compare may fail, most
         // of a crowd would sync in vain.
         let early = if expected.is_none() { Some(self.stage(event)?) } else { None };
+        let is_about_claims = !matches!(event.kind(), Kind::Other | Kind::NodeCreated(_));
+        if is_about_claims {
+            // All but what comes in between is read while nobody waits for us.
+            drop(self.caught_up()?);
+        }
         let lock = self.lock_if(|| self.compare(expected).map(|_| ()))?;
         self.compare(expected)?;
-        let staged = early.map_or_else(|| self.stage(event), Ok)?;
-        if !matches!(event.kind(), Kind::Other | Kind::NodeCreated(_)) {
-            let claims = self.caught_up()?;
-            claims.admits(event.kind(), self.now())?;
-        }
-        let sequence = self.publish(staged, expected)?;
+        let mut staged = early.map_or_else(|| self.stage(event), Ok)?;
+        let sequence = if is_about_claims {
+            self.until_unmoved(expected.is_some(), || {
+                let seen = {
+                    let claims = self.caught_up()?;
+                    let now = self.now();
+                    claims.admits(event.kind(), now)?;
+                    if let Kind::Claimed { nodes, owner, .. } = event.kind() {
+                        let is_free = |node| self.no_file_says_otherwise(&claims, node, owner, now);
+                        nodes.iter().try_for_each(is_free)?;
+                    }
+                    claims.at()
+                };
+                self.publish(&mut staged, expected.or(Some(seen)), &lock)
+            })?
+        } else {
+            self.publish(&mut staged, expected, &lock)?
+        };
         self.finish(lock, sequence)
+    }
+
+    /// Judges and appends, and judges again if somebody wrote in between: without the lock, or with one that is ours no
+    /// more. Whoever wants it at one place only is told at once that the ledger moved.
+    pub(crate) fn until_unmoved<T>(&self, once: bool, mut judge: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..self.options.tries {
+            match judge() {
+                Err(Error::SequenceMismatch { .. }) if !once => {}
+                done => return done,
+            }
+        }
+        Err(Error::RetriesExceeded { tries: self.options.tries })
     }
 
     /// The ledger's end, if it is where it is expected to be.
@@ -408,9 +497,14 @@ impl Ledger {
     }
 
     /// Works while the ledger is locked; what it appends is durable when this returns.
-    pub(crate) fn locked<T>(&self, work: impl FnOnce() -> Result<(T, Option<Sequence>)>) -> Result<(T, Sequence)> {
+    pub(crate) fn locked<T>(
+        &self,
+        work: impl FnOnce(&LedgerLock<'_>) -> Result<(T, Option<Sequence>)>,
+    ) -> Result<(T, Sequence)> {
+        // All but what comes in between is read while nobody waits for us.
+        drop(self.caught_up()?);
         let lock = self.lock()?;
-        let (done, appended) = work()?;
+        let (done, appended) = work(&lock)?;
         let at = match appended {
             Some(sequence) => self.finish(lock, sequence)?,
             None => {
@@ -421,9 +515,26 @@ impl Ledger {
         Ok((done, at))
     }
 
-    /// Appends while the ledger is locked by the caller.
-    pub(crate) fn append_locked(&self, event: &NewEvent) -> Result<Sequence> {
-        self.publish(self.stage(event)?, None)
+    /// Appends what is judged from the claims to be right, while the ledger is locked by the caller. What was judged is
+    /// what is written behind: if somebody wrote in between all the same, it is judged again.
+    pub(crate) fn append_judged<T>(
+        &self,
+        lock: &LedgerLock<'_>,
+        mut judge: impl FnMut(&Claims, Timestamp) -> Result<(T, NewEvent)>,
+    ) -> Result<(T, Sequence)> {
+        self.until_unmoved(false, || {
+            let (seen, judged, event) = {
+                let claims = self.caught_up()?;
+                let (judged, event) = judge(&claims, self.now())?;
+                (claims.at(), judged, event)
+            };
+            Ok((judged, self.append_behind(lock, &event, seen)?))
+        })
+    }
+
+    /// Appends while the ledger is locked by the caller, if it is where the caller saw it.
+    pub(crate) fn append_behind(&self, lock: &LedgerLock<'_>, event: &NewEvent, seen: Sequence) -> Result<Sequence> {
+        self.publish(&mut self.stage(event)?, Some(seen), lock)
     }
 
     fn stage(&self, event: &NewEvent) -> Result<Staged<'_>> {
@@ -433,11 +544,16 @@ impl Ledger {
         Ok(Staged { folder: &self.events, name: Some(name) })
     }
 
-    /// Gives a staged event its number. It replaces nothing, whoever else may be writing.
-    fn publish(&self, mut staged: Staged<'_>, expected: Option<Sequence>) -> Result<Sequence> {
+    /// Gives a staged event its number. It replaces nothing, whoever else may be writing; and whoever has lost the lock
+    /// writes nothing.
+    fn publish(&self, staged: &mut Staged<'_>, expected: Option<Sequence>, lock: &LedgerLock<'_>) -> Result<Sequence> {
         let name = staged.name.clone().expect("staged with a name");
+        self.is_counted_alike()?;
         loop {
             let next = self.compare(expected)?.next()?;
+            if !lock.is_ours().map_err(Error::io(LOCK_FILE))? {
+                return Err(Error::LockLost);
+            }
             match self.events.rename_new(&name, &self.profile.file_name(next)) {
                 Ok(()) => {
                     staged.name = None;
@@ -456,8 +572,11 @@ impl Ledger {
     fn finish(&self, lock: LedgerLock<'_>, sequence: Sequence) -> Result<Sequence> {
         let released = lock.release();
         self.events.sync().map_err(|source| Error::Unsynced { sequence, source })?;
-        released.map_err(|source| Error::Unreleased { sequence, source })?;
-        Ok(sequence)
+        if released.map_err(|source| Error::Unreleased { sequence, source })? {
+            Ok(sequence)
+        } else {
+            Err(Error::Overtaken { sequence })
+        }
     }
 }
 

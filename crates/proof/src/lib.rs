@@ -32,8 +32,9 @@
 //! is seen from its files, and no event of one is ever written into a ledger of the other.
 //!
 //! What is promised, whoever else writes by the protocol: an event whose append returned is durable; each number has one
-//! event, and no event is ever replaced; a crash at any moment leaves a ledger that reads correctly; of all who claim a
-//! node one gets it; a claim is ended by its owner, or once it is expired, and by one event.
+//! event, and ours replaces none; a crash at any moment leaves a ledger that reads correctly; of all who claim a node one
+//! gets it; a claim is ended by its owner, or once it is expired, and by one event. The protocol lets others break a lock
+//! that is 30 s old: whoever lost one writes nothing, or is told that nobody knows.
 
 mod claim;
 mod claim_file;
@@ -64,5 +65,5 @@ pub use lock::{LedgerLock, LockState, Recovery, Verdict};
 pub use name::{NodeId, Owner, Sequence};
 pub use profile::Profile;
 #[cfg(feature = "crash-points")]
-pub use step::steps_taken;
+pub use step::{steps_taken, watch_steps};
 pub use verify::{Finding, Problem, Severity, Verification, verify};

@@ -32,11 +32,22 @@ pub const LOCK_POLL: Duration = Duration::from_millis(10);
 pub const STALE_AGE_DEFAULT: Duration = Duration::from_secs(30);
 /// How long a lock file without a word in it is watched before it is taken for what a crash of ours left.
 pub const EMPTY_LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Between noting that a lock is about to be created, and creating it; an empty one of another time is somebody else's.
+pub const CREATION_MAX: Duration = Duration::from_secs(1);
+/// For so long the lock is held for reaping at a stretch; then others get in.
+pub const HOLD_MAX: Duration = Duration::from_secs(1);
+/// How long the guard of removals is waited for by whoever frees a lock, or recovers one.
+pub const GUARD_PATIENCE: Duration = Duration::from_secs(2);
+pub const GUARD_POLL: Duration = Duration::from_millis(1);
 
 /// For so long ours may follow each other without a pause in which somebody who polls can get in.
 pub const RUN_MAX: Duration = Duration::from_millis(500);
 /// The pause: longer than one poll.
 pub const RUN_PAUSE: Duration = Duration::from_millis(13);
+/// How often it is looked during a pause whether somebody got in.
+pub const PAUSE_LOOK: Duration = Duration::from_millis(1);
+/// Pauses that follow each other, as long as somebody gets in during each: where one stranger waits, others may.
+pub const PAUSES_MAX: u32 = 16;
 /// Threads of one process that wait for their turn; whoever comes then polls.
 pub const WAITING_THREADS_MAX: usize = 64;
 

@@ -1,7 +1,7 @@
 //! What may be named: sequence numbers, nodes and owners. Knows no file.
 
 use std::cmp::Ordering;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde::Serialize;
 
@@ -57,6 +57,11 @@ impl NodeId {
         }
     }
 
+    /// A node as somebody else wrote it, whatever it is.
+    pub(crate) fn as_written(text: &str) -> NodeId {
+        NodeId(text.into())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -68,7 +73,8 @@ impl NodeId {
 
 impl Ord for NodeId {
     fn cmp(&self, other: &NodeId) -> Ordering {
-        self.numbers().cmp(other.numbers())
+        // What others wrote need not be numbers.
+        self.numbers().cmp(other.numbers()).then_with(|| self.0.cmp(&other.0))
     }
 }
 
@@ -80,7 +86,7 @@ impl PartialOrd for NodeId {
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        show(&self.0, f)
     }
 }
 
@@ -101,6 +107,11 @@ impl Owner {
         Ok(Owner(text.into()))
     }
 
+    /// An owner as somebody else wrote it, whatever it is.
+    pub(crate) fn as_written(text: &str) -> Owner {
+        Owner(text.into())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -108,8 +119,19 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        show(&self.0, f)
     }
+}
+
+/// On one line and within bounds, whoever wrote it; as it is, if we would have written it.
+fn show(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for letter in text.chars().take(OWNER_BYTES_MAX) {
+        match letter {
+            '"' | '\'' | '\\' => f.write_char(letter)?,
+            _ => write!(f, "{}", letter.escape_debug())?,
+        }
+    }
+    if text.chars().nth(OWNER_BYTES_MAX).is_some() { f.write_str("...") } else { Ok(()) }
 }
 
 #[cfg(test)]

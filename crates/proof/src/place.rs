@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 
 use crate::step::step;
 
@@ -46,7 +47,7 @@ impl Folder {
     }
 
     pub(crate) fn make_folder(&self, name: &str) -> io::Result<()> {
-        step()?;
+        step("make folder")?;
         match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
@@ -132,7 +133,7 @@ impl Folder {
 
     /// Creates a file that was not there (`O_CREATE|O_EXCL|O_WRONLY`).
     pub(crate) fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
-        step()?;
+        step("create file")?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         Ok(File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode))?))
     }
@@ -142,13 +143,18 @@ impl Folder {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => {
-                step()?;
+                step("create lasting file")?;
                 let fd = rustix::fs::openat(&self.fd, name, flags | OFlags::CREATE, Mode::from_raw_mode(0o600))?;
-                let folder = rustix::fs::fstat(&self.fd)?.st_mode;
-                let shared = (folder & 0o022) | ((folder & 0o022) << 1);
+                let folder = rustix::fs::fstat(&self.fd)?;
+                let shared = (folder.st_mode & 0o022) | ((folder.st_mode & 0o022) << 1);
+                // Another of ours may have made it in between; then it is not ours to change.
                 if shared != 0 {
-                    // Another of ours may have made it in between; then it is not ours to change.
                     let _ = rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o600 | shared));
+                }
+                // Whoever looks after somebody else's folder leaves nothing that its owner can't open.
+                if rustix::process::geteuid().is_root() && folder.st_uid != 0 {
+                    let (owner, group) = (Uid::from_raw(folder.st_uid), Gid::from_raw(folder.st_gid));
+                    rustix::fs::fchown(&fd, Some(owner), Some(group))?;
                 }
                 fd
             }
@@ -162,37 +168,51 @@ impl Folder {
 
     /// Gives a file another name, unless something has that name: then `AlreadyExists`, and nothing changed.
     pub(crate) fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
-        step()?;
+        step("publish")?;
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
             // File systems that know no such flag know hard links, which don't replace anything either.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                rustix::fs::linkat(&self.fd, from, &self.fd, to, AtFlags::empty())?;
-                self.remove(from)
-            }
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => self.link_new(from, to),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// As [`Folder::rename_new`], by a second name and without the first.
+    fn link_new(&self, from: &str, to: &str) -> io::Result<()> {
+        match rustix::fs::linkat(&self.fd, from, &self.fd, to, AtFlags::empty()) {
+            // A server that did it, and whose answer was lost, was asked twice: what has the name is ours.
+            Err(Errno::EXIST) if self.is_same(from, to)? => {}
+            done => done?,
+        }
+        // It has its name, whatever becomes of the other one; a leftover does no harm.
+        let _ = self.remove(from);
+        Ok(())
+    }
+
+    fn is_same(&self, one: &str, other: &str) -> io::Result<bool> {
+        let place = |stat: Stat| (stat.st_dev, stat.st_ino);
+        Ok(self.stat(one)?.map(place).is_some_and(|one| self.stat(other).ok().flatten().map(place) == Some(one)))
+    }
+
     /// Gives a file another name in place of whatever has it.
     pub(crate) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        step()?;
+        step("replace")?;
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
-        step()?;
+        step("remove")?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
     pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
-        step()?;
+        step("remove folder")?;
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Makes names durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        step()?;
+        step("sync folder")?;
         Ok(rustix::fs::fsync(&self.fd)?)
     }
 
@@ -200,9 +220,9 @@ impl Folder {
     pub(crate) fn write_synced(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
         let mut file = self.create_new(name, 0o600)?;
         let written = write_all(&mut file, content).and_then(|()| {
-            step()?;
+            step("set mode")?;
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-            step()?;
+            step("sync file")?;
             file.sync_all()
         });
         if written.is_err() {
@@ -221,8 +241,12 @@ impl Folder {
 }
 
 pub(crate) fn write_all(file: &mut File, content: &[u8]) -> io::Result<()> {
-    step()?;
+    step("write")?;
     file.write_all(content)
+}
+
+pub(crate) fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 /// A name that nobody else has.
@@ -246,5 +270,34 @@ mod tests {
         assert_eq!(folder.rename_new("second", "event").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(place.path().join("event")).unwrap(), b"1");
         assert_eq!(std::fs::read(place.path().join("second")).unwrap(), b"2");
+    }
+
+    #[test]
+    fn a_link_that_was_made_though_its_answer_was_lost_counts_as_made() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        folder.write_synced("first", b"1", 0o644).unwrap();
+        folder.write_synced("second", b"2", 0o644).unwrap();
+        std::fs::hard_link(place.path().join("first"), place.path().join("event")).unwrap();
+        assert_eq!(folder.link_new("second", "event").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        folder.link_new("first", "event").unwrap();
+        assert_eq!(std::fs::read(place.path().join("event")).unwrap(), b"1");
+        assert!(!place.path().join("first").exists() && place.path().join("second").exists());
+    }
+
+    #[test]
+    fn what_root_makes_in_somebodys_folder_is_theirs() {
+        use std::os::unix::fs::MetadataExt;
+        let place = tempfile::tempdir().unwrap();
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            std::os::unix::fs::chown(place.path(), Some(1234), Some(2345)).unwrap();
+        }
+        let folder = Folder::open(place.path()).unwrap();
+        folder.open_lasting("lasting").unwrap();
+        let (made, own) =
+            (std::fs::metadata(place.path().join("lasting")).unwrap(), std::fs::metadata(place.path()).unwrap());
+        assert_eq!(made.uid(), own.uid(), "as root or not");
+        assert!(!root || (made.uid(), made.gid()) == (1234, 2345));
     }
 }

@@ -120,6 +120,17 @@ pub(crate) fn event_name(name: &str) -> Option<(Profile, Sequence)> {
     (number <= SEQUENCE_MAX).then_some((profile, Sequence(number)))
 }
 
+/// Which profile's event a name that stands for none would be taken for by those who look at its form only.
+pub(crate) fn almost_event(name: &str) -> Option<Profile> {
+    let stem = name.strip_suffix(".json")?;
+    let digits = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
+    match (event_name(name), stem.starts_with("event-"), digits) {
+        (Some(_), ..) | (None, false, false) => None,
+        (None, true, _) => Some(Profile::Doc),
+        (None, false, true) => Some(Profile::Af),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::claim_file;
 use crate::claims::{Claims, Impossible};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::event;
 use crate::ledger::{Ledger, Options};
 use crate::limits::{EVENT_BYTES_MAX, FINDINGS_MAX, LEFTOVER_AGE};
@@ -39,6 +39,7 @@ pub enum Problem {
     WrongProfile,
     ImpossibleTransition,
     UnusualName,
+    NotAnEvent,
     Leftover,
     Lock,
     ClaimFile,
@@ -92,9 +93,10 @@ fn meaning(problem: Problem) -> &'static str {
             "the program af refuses to load a proof with such an event; other readers don't see it"
         }
         Problem::ImpossibleTransition => {
-            "somebody wrote without looking at the state: the program af refuses such a proof, others ignore the event"
+            "somebody wrote without looking at the state: the program af refuses such a proof, and readers may not agree"
         }
         Problem::UnusualName => "readers that expect six digits do not see this event",
+        Problem::NotAnEvent => "readers don't see it, but whoever counts files counts it, and takes a wrong number",
         Problem::Leftover => "a writer ended before it published; nothing depends on it, and recover removes it",
         Problem::Lock => "nobody can write while it is there",
         Problem::ClaimFile => "the ledger is right where they differ; reap removes what is expired",
@@ -108,8 +110,8 @@ pub fn verify(proof: &Path, options: Options) -> Result<Verification> {
     let profile = ledger.profile();
     let scan = Scan::of(&ledger.events)?;
     let numbers = scan.numbers(profile);
-    let (sequence, odd) = (numbers.highest, numbers.odd.len() as u64);
-    let mut found = Verification { profile, sequence, events: numbers.usual + odd, findings: Vec::new(), left_out: 0 };
+    let (sequence, count) = (numbers.highest, numbers.all.len() as u64);
+    let mut found = Verification { profile, sequence, events: count, findings: Vec::new(), left_out: 0 };
     let claims = events(&ledger, numbers, &mut found);
     others(&ledger, &scan, &mut found)?;
     claim_files(&ledger, claims.as_ref(), &mut found)?;
@@ -121,9 +123,14 @@ fn events(ledger: &Ledger, numbers: &Numbers, found: &mut Verification) -> Optio
     let profile = ledger.profile();
     let mut claims = Some(Claims::new(profile));
     let mut content = Vec::new();
-    let mut missing: Option<(u64, u64)> = None;
-    for number in 1..=numbers.highest.0 {
+    let mut before = 0;
+    for &number in &numbers.all {
         let sequence = Sequence(number);
+        if number > before + 1 {
+            tell_gap(before + 1, number - 1, profile, found);
+            claims = None;
+        }
+        before = number;
         let usual = profile.file_name(sequence);
         let odd = numbers.odd.get(&number).map(Vec::as_slice).unwrap_or_default();
         let (name, read) = match ledger.events.read(&usual, EVENT_BYTES_MAX, &mut content) {
@@ -142,17 +149,15 @@ fn events(ledger: &Ledger, numbers: &Numbers, found: &mut Verification) -> Optio
         for twin in odd.iter().skip(1).filter(|_| name == odd[0]) {
             found.add(Severity::Error, Problem::Duplicate, twin, format!("{name} has the same number"));
         }
-        if !matches!(read, Err(Unread::Missing)) {
-            tell_gap(missing.take(), profile, found);
-        }
         let what = match read {
             Ok(()) => match event::read(&content, profile) {
                 Ok(reading) => {
                     look_at(&reading, &name, profile, found);
                     let strange =
                         claims.as_mut().and_then(|claims| claims.apply(sequence, reading.timestamp, reading.kind));
-                    if let Some(Impossible(what)) = strange {
-                        let severity = if profile == Profile::Af { Severity::Error } else { Severity::Warning };
+                    if let Some(Impossible { what, divides }) = strange {
+                        let is_error = divides || profile == Profile::Af;
+                        let severity = if is_error { Severity::Error } else { Severity::Warning };
                         found.add(severity, Problem::ImpossibleTransition, &name, what);
                     }
                     continue;
@@ -160,7 +165,8 @@ fn events(ledger: &Ledger, numbers: &Numbers, found: &mut Verification) -> Optio
                 Err(what) => what,
             },
             Err(Unread::Missing) => {
-                missing = Some((missing.map_or(number, |(first, _)| first), number));
+                // Gone since it was seen.
+                tell_gap(number, number, profile, found);
                 claims = None;
                 continue;
             }
@@ -174,15 +180,14 @@ fn events(ledger: &Ledger, numbers: &Numbers, found: &mut Verification) -> Optio
     claims
 }
 
-fn tell_gap(missing: Option<(u64, u64)>, profile: Profile, found: &mut Verification) {
-    let Some((first, last)) = missing else { return };
+fn tell_gap(first: u64, last: u64, profile: Profile, found: &mut Verification) {
     let what = if first == last { "it is missing".to_owned() } else { format!("missing, up to number {last}") };
     found.add(Severity::Error, Problem::Gap, profile.file_name(Sequence(first)), what);
 }
 
 fn look_at(reading: &event::Reading<'_>, name: &str, profile: Profile, found: &mut Verification) {
     if !profile.knows(&reading.event_type) {
-        let what = format!("its type is '{}'", crate::error::shown(&reading.event_type));
+        let what = format!("its type is '{}'", shown(&reading.event_type));
         found.add(Severity::Error, Problem::WrongProfile, name, what);
     }
 }
@@ -196,14 +201,21 @@ fn others(ledger: &Ledger, scan: &Scan, found: &mut Verification) -> Result<()> 
     };
     let strange = scan.numbers(other);
     if strange.highest > Sequence(0) {
-        let count = strange.usual + strange.odd.len() as u64;
-        let what = format!("{count} events of the profile {other}");
+        let what = format!("{} events of the profile {other}", strange.all.len());
         found.add(Severity::Warning, Problem::WrongProfile, other.file_name(strange.highest), what);
+    }
+    for (_, name) in scan.strange.iter().filter(|(of, _)| *of == profile) {
+        found.add(
+            Severity::Warning,
+            Problem::NotAnEvent,
+            shown(name),
+            "events have numbers from 1 on, of up to 12 digits",
+        );
     }
     for name in &scan.temporary {
         let stat = ledger.events.stat(name).map_err(Error::io(name.clone()))?;
         if let Some(age) = stat.map(|stat| lock::age(&stat)).filter(|age| *age > LEFTOVER_AGE) {
-            found.add(Severity::Note, Problem::Leftover, name, format!("written {} s ago", age.as_secs()));
+            found.add(Severity::Note, Problem::Leftover, shown(name), format!("written {} s ago", age.as_secs()));
         }
     }
     let state = ledger.lock_state()?;
@@ -233,7 +245,7 @@ fn others(ledger: &Ledger, scan: &Scan, found: &mut Verification) -> Result<()> 
 fn claim_files(ledger: &Ledger, claims: Option<&Claims>, found: &mut Verification) -> Result<()> {
     let now = ledger.now();
     for file in claim_file::list(&ledger.proof)? {
-        let name = format!("{}/{}", claim_file::FOLDER, file.name);
+        let name = format!("{}/{}", claim_file::FOLDER, shown(&file.name));
         let says = match file.says {
             Ok(says) => says,
             Err(what) => {
@@ -242,10 +254,11 @@ fn claim_files(ledger: &Ledger, claims: Option<&Claims>, found: &mut Verificatio
             }
         };
         let Some(claims) = claims else { continue };
-        let node = NodeId::parse(&says.node_id, Profile::Doc).ok();
-        let what = match node.and_then(|node| claims.get(&node)) {
+        let what = match claims.get(&NodeId::as_written(&says.node_id)) {
             None => "nobody holds its node".to_owned(),
-            Some(claim) if !says.is_of(claim) => format!("it names {}, and {} holds the node", says.owner, claim.owner),
+            Some(claim) if !says.is_of(claim) => {
+                format!("it names {}, and {} holds the node", shown(&says.owner), claim.owner)
+            }
             Some(claim) if says.expires_at != claim.expires_at => {
                 format!("it ends at {}, and the claim at {}", says.expires_at, claim.expires_at)
             }

@@ -48,6 +48,9 @@ use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
 use crate::view::Viewer;
 
+/// How long a list waits for what others keep beside the locks.
+const OUTSIDE_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Room for an answer about one lock, so that it is made in one piece.
 const ANSWER_BYTES: usize = 512;
 const LIST_DEFAULT: usize = 1000;
@@ -129,6 +132,8 @@ pub struct Service {
     spans: Option<Spans>,
     advisory: Advisory,
     outside: Option<Arc<dyn Elsewhere>>,
+    /// Whoever looks there has it: a folder that hangs keeps one thread and no more.
+    looking: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,
     about: About,
     started: Instant,
@@ -189,6 +194,7 @@ impl Service {
             spans: None,
             advisory: Advisory::default(),
             outside: None,
+            looking: Arc::new(Semaphore::new(1)),
             metrics,
             about,
             started: Instant::now(),
@@ -207,8 +213,7 @@ impl Service {
 
     pub(crate) async fn outside(&self) -> OutsideList {
         let Some(list) = self.outside.clone() else { return OutsideList::default() };
-        let listed = tokio::task::spawn_blocking(move || list.list()).await;
-        listed.unwrap_or_else(|error| OutsideList { locks: Vec::new(), problems: vec![error.to_string()] })
+        look_elsewhere(list, self.looking.clone(), OUTSIDE_PATIENCE).await
     }
 
     /// Tells of each request there, too.
@@ -492,5 +497,58 @@ pub(crate) fn reply(body: Body) -> Reply {
             let body = serde_json::to_vec(&*no.body).expect("a refusal has a form");
             Reply { status: no.word.status(), body, retry_after, granted: None, released: Vec::new() }
         }
+    }
+}
+
+/// Asks what others keep, one at a time and for so long at most. A call that hangs can't be ended: it keeps its turn, so
+/// whoever comes then is told, too, and no second thread hangs.
+async fn look_elsewhere(list: Arc<dyn Elsewhere>, looking: Arc<Semaphore>, patience: Duration) -> OutsideList {
+    let failed = |problem: String| OutsideList { locks: Vec::new(), problems: vec![problem] };
+    let look = async move {
+        let turn = looking.acquire_owned().await.map_err(|error| error.to_string())?;
+        let work = move || {
+            let listed = list.list();
+            drop(turn);
+            listed
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())
+    };
+    match tokio::time::timeout(patience, look).await {
+        Ok(listed) => listed.unwrap_or_else(failed),
+        Err(_) => failed(format!("what is elsewhere was not told within {} ms", patience.as_millis())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// A folder that hangs until it is let go.
+    #[derive(Debug)]
+    struct Hangs(AtomicUsize, Mutex<()>);
+
+    impl Elsewhere for Hangs {
+        fn list(&self) -> OutsideList {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            drop(self.1.lock());
+            OutsideList::default()
+        }
+    }
+
+    #[test]
+    fn a_folder_that_hangs_keeps_one_thread_and_nobody_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let hangs = Arc::new(Hangs(AtomicUsize::new(0), Mutex::new(())));
+        let looking = Arc::new(Semaphore::new(1));
+        let ask = |patience| runtime.block_on(look_elsewhere(hangs.clone(), looking.clone(), patience));
+        let held = hangs.1.lock().expect("nobody panics");
+        for _ in 0..3 {
+            assert!(ask(Duration::from_millis(100)).problems[0].contains("100 ms"));
+        }
+        assert_eq!(hangs.0.load(Ordering::SeqCst), 1, "one at a time");
+        drop(held);
+        assert!(ask(Duration::from_secs(30)).problems.is_empty(), "and all is well when it answers");
     }
 }

@@ -1,5 +1,6 @@
 //! Claims of the proofs that the user's settings name, for the list of locks. Only read: who made them ends them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +14,14 @@ const SHOWN_MAX: usize = 1_000;
 /// The proofs, each kept open: so a list reads only what is new.
 #[derive(Debug)]
 pub(crate) struct Outside {
-    proofs: Vec<(PathBuf, Mutex<Option<Ledger>>)>,
+    proofs: Vec<(PathBuf, Mutex<Option<Kept>>)>,
+}
+
+/// A ledger, and the folder that it was when it was opened.
+#[derive(Debug)]
+struct Kept {
+    ledger: Ledger,
+    place: (u64, u64),
 }
 
 impl Outside {
@@ -41,15 +49,20 @@ impl Elsewhere for Outside {
                 }
             }
         }
-        list.locks.truncate(SHOWN_MAX);
+        if list.locks.len() > SHOWN_MAX {
+            list.problems.push(format!("only {SHOWN_MAX} of {} claims of proofs are shown", list.locks.len()));
+            list.locks.truncate(SHOWN_MAX);
+        }
         list
     }
 }
 
-fn claims(folder: &PathBuf, kept: &mut Option<Ledger>) -> Result<Vec<OutsideView>> {
-    let ledger = match kept {
-        Some(ledger) => ledger,
-        none => none.insert(Ledger::open(folder)?),
+fn claims(folder: &PathBuf, kept: &mut Option<Kept>) -> Result<Vec<OutsideView>> {
+    // Another folder of the same name is another proof.
+    let place = std::fs::metadata(folder.join("ledger")).ok().map(|there| (there.dev(), there.ino()));
+    let Kept { ledger, .. } = match kept {
+        Some(kept) if Some(kept.place) == place => kept,
+        old => old.insert(Kept { ledger: Ledger::open(folder)?, place: place.unwrap_or_default() }),
     };
     let (claims, now) = (ledger.claims()?, ledger.now());
     let view = |claim: &lockkeeper_proof::Claim| OutsideView {

@@ -24,9 +24,10 @@ impl Reap {
         if context.global.json {
             let claims: Vec<_> = reaped.claims.iter().map(|claim| claim_body(claim, ledger.now())).collect();
             output::json(&json!({
-                "success": true, "dry_run": self.dry_run, "claims": claims, "events": reaped.events, "files": reaped.files,
+                "success": reaped.stopped.is_none(), "dry_run": self.dry_run, "claims": claims, "events": reaped.events,
+                "files": reaped.files, "stopped": reaped.stopped,
             }));
-            return Ok(());
+            return if reaped.stopped.is_some() { Err(Failure::Silent(1)) } else { Ok(()) };
         }
         let verb = if self.dry_run { "would be reaped" } else { "is reaped" };
         for claim in &reaped.claims {
@@ -34,6 +35,9 @@ impl Reap {
         }
         for file in &reaped.files {
             say!("locks/{file} {}", if self.dry_run { "would be removed" } else { "is removed" });
+        }
+        if let Some(why) = reaped.stopped {
+            return Err(Failure::Other(anyhow::anyhow!("the rest was not reaped: {why}")));
         }
         if reaped.claims.is_empty() && reaped.files.is_empty() {
             say!("Nothing is expired.");

@@ -67,6 +67,24 @@ fn a_node_is_claimed_by_one_and_every_no_has_its_exit_code() {
 }
 
 #[test]
+fn what_was_written_though_something_failed_afterwards_does_not_look_like_nothing_written() {
+    let desk = Desk::new("doc");
+    // The file of the claim can't be put where a folder is.
+    std::fs::create_dir_all(format!("{}/locks/1.2.lock/x", desk.dir)).unwrap();
+    let (code, body) = desk.json("claim", &["1.2", "--owner", "ada"]);
+    assert_eq!((code, &body["error"], &body["sequence"]), (3, &"outcome_unknown".into(), &1.into()), "{body}");
+    assert_eq!(desk.say("claim", &["1.3", "--owner", "ada"]).code, 0);
+    // A link in place of the folder is not followed: nothing is written, inside or outside.
+    let desk = Desk::new("doc");
+    let elsewhere = desk.house.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, format!("{}/locks", desk.dir)).unwrap();
+    assert_eq!(desk.say("claim", &["1.2", "--owner", "ada"]).code, 1);
+    let (_, status) = desk.json("status", &[]);
+    assert!(status["sequence"] == 0 && std::fs::read_dir(&elsewhere).unwrap().next().is_none(), "{status}");
+}
+
+#[test]
 fn an_event_is_appended_if_the_ledger_is_where_it_was_seen() {
     let desk = Desk::new("doc");
     let event = r#"{"type":"note","text":"began"}"#;
@@ -150,6 +168,18 @@ fn claims_of_proofs_that_the_user_names_are_listed_beside_the_locks_and_only_sho
     );
     assert_eq!(desk.say("release", &["1.2", "--owner", "prover-1"]).code, 0);
     assert!(desk.house.json("a", &["lock", "list"])["outside"].is_null(), "what was released is gone");
+    // Another folder of the same name, with as many events and more.
+    std::fs::rename(&desk.dir, desk.house.path().join("old")).unwrap();
+    assert_eq!(desk.say("init", &["--profile", "doc"]).code, 0);
+    for number in 1..=1_001 {
+        let text = format!(
+            r#"{{"type":"lock_acquired","node_id":"1.{number}","owner":"eve","expires_at":"2999-01-01T00:00:00Z"}}"#
+        );
+        std::fs::write(format!("{}/ledger/event-{number:06}.json", desk.dir), text).unwrap();
+    }
+    let list = desk.house.json("a", &["lock", "list"]);
+    assert_eq!(list["outside"].as_array().map(Vec::len), Some(1_000), "{:?}", list["outside_problems"]);
+    assert!(list["outside_problems"].to_string().contains("1000 of 1001"), "{}", list["outside_problems"]);
     // A repository must not make the service read folders.
     let file = desk.house.repository().join("lockkeeper.toml");
     std::fs::write(&file, "[proof]\ndirectories = [\"/etc\"]\n").unwrap();

@@ -291,3 +291,74 @@ fn in_the_programs_ledger_nothing_is_written_that_it_could_not_load() {
     assert!(first.starts_with(r#"{"type":"nodes_claimed","timestamp":""#) && !first.ends_with('\n'), "{first}");
     proof.assert_sound();
 }
+
+#[test]
+fn an_event_by_hand_takes_no_active_claim_from_anybody() {
+    let raw = |ledger: &Ledger, text: String| ledger.append(&NewEvent::parse(&text, ledger.profile()).unwrap());
+    for profile in [Profile::Doc, Profile::Af] {
+        let proof = Proof::new(profile);
+        let ledger = proof.open();
+        set_clock(0);
+        ledger.claim(&node("1"), &owner("ada"), Some(Duration::from_secs(5))).unwrap();
+        let ends: &[&str] = match profile {
+            Profile::Doc => &[
+                r#"{"type":"lock_reaped","node_id":"1","owner":"ada"}"#,
+                r#"{"type":"lock_reaped","node_id":"1"}"#,
+                r#"{"type":"lock_released","node_id":"1"}"#,
+            ],
+            Profile::Af => &[
+                r#"{"type":"nodes_released","node_ids":["1"],"owner":"ada","reaped":true}"#,
+                r#"{"type":"nodes_released","node_ids":["1"]}"#,
+            ],
+        };
+        for text in ends {
+            assert!(matches!(raw(&ledger, (*text).to_owned()), Err(Error::NodeLocked(_, false))), "{text}");
+        }
+        let far = match profile {
+            Profile::Doc => {
+                r#"{"type":"lock_acquired","node_id":"1.1","owner":"b","expires_at":"2999-01-15T10:35:00Z"}"#
+            }
+            Profile::Af => {
+                r#"{"type":"nodes_claimed","node_ids":["1.1"],"owner":"b","timeout":"2999-01-15T10:35:00Z"}"#
+            }
+        };
+        assert!(matches!(raw(&ledger, far.to_owned()), Err(Error::InvalidTimeout(_))));
+        assert_eq!(ledger.sequence().unwrap(), Sequence(1), "nothing was recorded");
+        set_clock(60);
+        raw(&ledger, ends[0].to_owned()).unwrap();
+        proof.assert_sound();
+    }
+    set_clock(0);
+}
+
+#[test]
+fn a_claim_that_only_a_file_tells_of_is_respected_as_long_as_it_lasts() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = Options { claim_files: true, ..options(Profile::Doc) }.open(&proof.path()).unwrap();
+    std::fs::create_dir(proof.path().join("locks")).unwrap();
+    let file = proof.path().join("locks/1.2.lock");
+    let write = |owner: &str, until: &str| {
+        let text = format!(r#"{{"node_id":"1.2","owner":"{owner}","acquired_at":"{until}","expires_at":"{until}"}}"#);
+        std::fs::write(&file, text).unwrap();
+    };
+    set_clock(0);
+    write("eve", "2999-01-15T10:35:00.123456789Z");
+    let by_hand = r#"{"type":"lock_acquired","node_id":"1.2","owner":"ada","expires_at":"2024-01-15T10:35:00Z"}"#;
+    let by_hand = NewEvent::parse(by_hand, Profile::Doc).unwrap();
+    for refused in [ledger.claim(&node("1.2"), &owner("ada"), None).map(drop), ledger.append(&by_hand).map(drop)] {
+        assert!(matches!(&refused, Err(Error::NodeLocked(held, false)) if held.owner == owner("eve")), "{refused:?}");
+    }
+    assert!(std::fs::read_to_string(&file).unwrap().contains("eve"));
+    assert_eq!(ledger.sequence().unwrap(), Sequence(0));
+    // Its owner may say it in the ledger, too; and what the ledger has ended is over, whatever file was left.
+    ledger.claim(&node("1.2"), &owner("eve"), None).unwrap();
+    let left = std::fs::read(&file).unwrap();
+    ledger.release(&node("1.2"), &owner("eve")).unwrap();
+    std::fs::write(&file, left).unwrap();
+    ledger.claim(&node("1.2"), &owner("ada"), None).unwrap();
+    ledger.release(&node("1.2"), &owner("ada")).unwrap();
+    write("eve", "2024-01-15T10:35:00.123456789Z");
+    ledger.claim(&node("1.2"), &owner("ada"), None).unwrap();
+    assert!(std::fs::read_to_string(&file).unwrap().contains("ada"));
+    proof.assert_sound();
+}

@@ -17,10 +17,19 @@ const PROOF: &str = "LOCKKEEPER_TEST_PROOF";
 
 thread_local! {
     static AHEAD: Cell<SignedDuration> = const { Cell::new(SignedDuration::ZERO) };
+    static MEANWHILE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+}
+
+/// Does something when this thread looks at the clock the next time: that is while it judges claims.
+pub(crate) fn at_next_clock(act: impl FnOnce() + 'static) {
+    MEANWHILE.set(Some(Box::new(act)));
 }
 
 /// A wall clock that each test can set for itself.
 pub(crate) fn clock() -> Timestamp {
+    if let Some(act) = MEANWHILE.take() {
+        act();
+    }
     Timestamp::now() + AHEAD.get()
 }
 

@@ -116,7 +116,12 @@ fn the_profile_is_seen_from_the_files_and_an_empty_ledger_needs_to_be_told() {
 
 #[test]
 fn the_sequence_is_the_highest_number_and_goes_on_past_six_digits() {
-    for profile in [Profile::Doc, Profile::Af] {
+    let proof = Proof::new(Profile::Doc);
+    std::fs::write(proof.event_file(999_999), r#"{"type":"hint_added"}"#).unwrap();
+    assert_eq!(proof.open().sequence().unwrap(), Sequence(999_999));
+    assert_eq!(Profile::Doc.file_name(Sequence(1_000_000)), "event-1000000.json");
+    {
+        let profile = Profile::Af;
         let proof = Proof::new(profile);
         std::fs::write(proof.event_file(999_999), r#"{"type":"hint_added"}"#).unwrap();
         let ledger = proof.open();
@@ -215,4 +220,80 @@ fn a_verification_finds_what_is_wrong_says_what_it_means_and_changes_nothing() {
         std::fs::write(proof.event_file(number), claimed).unwrap();
     }
     assert_eq!(problems(&proof), [(Severity::Error, Problem::ImpossibleTransition)]);
+}
+
+#[test]
+fn a_number_far_away_is_a_gap_and_not_a_walk() {
+    for profile in [Profile::Doc, Profile::Af] {
+        let proof = with_events(profile, 1);
+        std::fs::write(proof.event_file(999_999_999_999), r#"{"type":"hint_added"}"#).unwrap();
+        let path = proof.path();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || send.send(verify(&path, options(profile))));
+        let found = receive.recv_timeout(Duration::from_secs(20)).expect("nothing hangs").unwrap();
+        let gaps: Vec<_> = found.findings.iter().filter(|finding| finding.problem == Problem::Gap).collect();
+        assert!(gaps.len() == 1 && gaps[0].what.contains("999999999998"), "{gaps:?}");
+    }
+}
+
+#[test]
+fn whoever_counts_files_would_overwrite_where_one_is_missing_so_nothing_is_appended() {
+    let proof = with_events(Profile::Doc, 3);
+    let ledger = proof.open();
+    std::fs::remove_file(proof.event_file(2)).unwrap();
+    let late = proof.open();
+    assert!(matches!(late.append(&event(Profile::Doc, "a", 4)), Err(Error::Damaged { .. })));
+    assert!(!proof.event_file(4).exists() && !proof.lock_file().exists());
+    drop(ledger);
+    // Mended, it goes on, without being opened again.
+    std::fs::write(proof.event_file(2), r#"{"type":"custom_event"}"#).unwrap();
+    assert_eq!(late.append(&event(Profile::Doc, "a", 4)).unwrap(), Sequence(4));
+}
+
+#[test]
+fn what_looks_like_an_event_and_is_none_is_found() {
+    for name in ["event-000000.json", "event-x.json", "event-1000000000000.json"] {
+        let proof = with_events(Profile::Doc, 1);
+        std::fs::write(proof.ledger_folder().join(name), r#"{"type":"custom_event"}"#).unwrap();
+        assert_eq!(problems(&proof), [(Severity::Warning, Problem::NotAnEvent)], "{name}");
+    }
+}
+
+#[test]
+fn a_release_by_somebody_else_leaves_readers_that_disagree() {
+    let proof = Proof::new(Profile::Doc);
+    proof.open().claim(&node("1"), &owner("ada"), None).unwrap();
+    std::fs::write(proof.event_file(2), r#"{"type":"lock_released","node_id":"1","owner":"eve"}"#).unwrap();
+    assert_eq!(problems(&proof), [(Severity::Error, Problem::ImpossibleTransition)]);
+}
+
+#[test]
+fn a_ledger_that_was_cut_is_noticed_by_whoever_has_it_open() {
+    let proof = with_events(Profile::Doc, 3);
+    let ledger = proof.open();
+    ledger.claims().unwrap();
+    std::fs::remove_file(proof.event_file(3)).unwrap();
+    assert_eq!(ledger.sequence().unwrap(), Sequence(2));
+    assert_eq!(ledger.append(&event(Profile::Doc, "a", 3)).unwrap(), Sequence(3));
+    assert_eq!(ledger.claims().unwrap().at(), Sequence(3));
+}
+
+#[test]
+fn a_claim_in_words_that_we_would_not_write_is_read_and_stops_nobody() {
+    let proof = Proof::new(Profile::Doc);
+    let long = "x".repeat(300);
+    for (number, (node, owner)) in [("root", "eve"), ("../../x", "a\\tb"), ("1.7", &long)].into_iter().enumerate() {
+        let text = format!(
+            r#"{{"type":"lock_acquired","node_id":"{node}","owner":"{owner}","expires_at":"2024-01-15T10:35:00Z"}}"#
+        );
+        std::fs::write(proof.event_file(number as u64 + 1), text).unwrap();
+    }
+    let ledger = proof.open();
+    ledger.claim(&node("1"), &owner("ada"), None).unwrap();
+    let claims = ledger.claims().unwrap();
+    assert!(claims.all().iter().all(|claim| !format!("{} {}", claim.node, claim.owner).contains('\t')));
+    let reaped = ledger.reap().unwrap();
+    assert_eq!(reaped.events.len(), 3);
+    assert_eq!(proof.open().claims().unwrap().all().len(), 1);
+    proof.assert_sound();
 }

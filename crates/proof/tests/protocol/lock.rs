@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lockkeeper_proof::{Error, Ledger, LockState, Profile, Recovery, Sequence, Verdict};
+use lockkeeper_proof::{Error, Ledger, LockState, Options, Profile, Recovery, Sequence, Verdict, watch_steps};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::desk::{Player, Proof, deep, event, options};
@@ -143,10 +143,71 @@ fn only_ones_own_lock_is_freed() {
 fn an_error_that_is_not_about_a_lock_that_exists_is_told_at_once() {
     let proof = Proof::new(Profile::Doc);
     let ledger = proof.open();
-    std::fs::remove_dir_all(proof.ledger_folder()).unwrap();
+    // All is well until the lock itself is to be created, in a folder that is gone by then.
+    let folder = proof.ledger_folder();
+    watch_steps(Some(Box::new(move |step| {
+        if step == "create file" {
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+    })));
     let asked = Instant::now();
-    assert!(matches!(ledger.lock().unwrap_err(), Error::Io { .. }));
-    assert!(asked.elapsed() < Duration::from_secs(30), "the timeout is 60 s");
+    let error = ledger.lock().unwrap_err();
+    watch_steps(None);
+    assert!(matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound), "{error:?}");
+    assert!(asked.elapsed() < Duration::from_secs(1), "the timeout is 60 s");
+}
+
+#[test]
+fn whoever_could_not_free_the_lock_does_not_take_it() {
+    let proof = Proof::new(Profile::Doc);
+    let guard = proof.ledger_folder().join(".lockkeeper.guard");
+    std::fs::create_dir(&guard).unwrap();
+    assert!(proof.open().append(&event(Profile::Doc, "a", 1)).is_err());
+    assert!(!proof.lock_file().exists(), "no lock is left that nobody can free");
+    std::fs::remove_dir(&guard).unwrap();
+    proof.open().append(&event(Profile::Doc, "a", 1)).unwrap();
+}
+
+#[test]
+fn a_guard_that_is_held_for_ever_keeps_nobody_for_ever() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    let lock = ledger.lock().unwrap();
+    let stopped = std::fs::File::open(proof.ledger_folder().join(".lockkeeper.guard")).unwrap();
+    flock(&stopped, FlockOperation::LockExclusive).unwrap();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || send.send(lock.release().map_err(|error| error.kind())));
+        let told = receive.recv_timeout(Duration::from_secs(30));
+        flock(&stopped, FlockOperation::Unlock).unwrap();
+        assert_eq!(told.expect("it is told"), Err(std::io::ErrorKind::TimedOut));
+    });
+}
+
+#[test]
+fn a_recovery_says_what_is_in_its_way_and_leaves_alone_what_is_no_file() {
+    let proof = Proof::new(Profile::Doc);
+    let ledger = proof.open();
+    std::fs::create_dir(proof.lock_file()).unwrap();
+    std::fs::write(proof.lock_file().join("a\tb"), "").unwrap();
+    made_long_ago(&proof.lock_file());
+    let kept = ledger.recover(Some(Duration::from_secs(30))).unwrap();
+    assert!(matches!(&kept, Recovery::Kept { why, .. } if why.contains("'a\\tb'")), "{kept:?}");
+    std::fs::remove_dir_all(proof.lock_file()).unwrap();
+    let odd = proof.ledger_folder().join(".event-folder.tmp");
+    std::fs::create_dir(&odd).unwrap();
+    assert!(Command::new("touch").args(["-d", "2 days ago"]).arg(&odd).status().unwrap().success());
+    assert!(ledger.remove_leftovers().unwrap().is_empty());
+    assert!(odd.exists());
+}
+
+#[test]
+fn what_a_lock_says_is_shown_on_one_line() {
+    let proof = Proof::new(Profile::Doc);
+    let text = r#"{"agent_id":"a\u001b[2J\nb","acquired_at":"2026-11-15T19:54:15Z"}"#;
+    std::fs::write(proof.lock_file(), text).unwrap();
+    let said = proof.open().lock_state().unwrap().describe();
+    assert!(!said.contains(char::is_control) && said.contains("[2J"), "{said}");
 }
 
 #[test]
@@ -209,4 +270,48 @@ fn ours_that_follow_each_other_leave_a_gap_that_somebody_who_polls_can_see() {
         std::thread::sleep(Duration::from_millis(1));
         assert!(lock.release().unwrap());
     }
+}
+
+/// The lock of ours as another kernel, container or boot would have written it.
+fn as_if_written_elsewhere(proof: &Proof, field: &str, value: &str) {
+    let text = std::fs::read_to_string(proof.lock_file()).unwrap();
+    let mut lock: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(!lock[field].is_null(), "{text}");
+    lock[field] = serde_json::from_str(value).unwrap();
+    std::fs::write(proof.lock_file(), lock.to_string()).unwrap();
+}
+
+#[test]
+fn another_boot_id_proves_no_death_while_it_may_be_that_of_a_container() {
+    let proof = Proof::new(Profile::Doc);
+    let (ledger, other) = (proof.open(), proof.open_impatient());
+    let lock = ledger.lock().unwrap();
+    let boot = "\"00000000-0000-4000-8000-000000000000\"";
+    for (field, value) in [("boot_id", boot), ("pid_namespace", "7")] {
+        as_if_written_elsewhere(&proof, field, value);
+        assert!(matches!(other.lock_state().unwrap(), LockState::Held { life: Verdict::Unknown, .. }), "{field}");
+        is_busy(&other);
+        // It keeps its turn, so it lives, whatever somebody says.
+        made_long_ago(&proof.lock_file());
+        for called_dead_after in [None, Some(Duration::ZERO)] {
+            let kept = other.recover(called_dead_after).unwrap();
+            assert!(matches!(&kept, Recovery::Kept { why, .. } if why == "its holder lives"), "{kept:?}");
+        }
+    }
+    assert!(lock.release().unwrap());
+}
+
+#[test]
+fn an_empty_lock_that_a_stranger_made_is_not_taken_for_one_that_ours_left() {
+    let proof = Proof::new(Profile::Doc);
+    let mut player = Player::start("holds", &proof.path(), &[]);
+    player.hear("held").unwrap();
+    player.child.kill().unwrap();
+    player.child.wait().unwrap();
+    // The one that had created a lock is dead. What lies there now is another one, and its maker has not come to write.
+    std::fs::remove_file(proof.lock_file()).unwrap();
+    std::fs::write(proof.lock_file(), "").unwrap();
+    let ledger = Options { lock_timeout: Duration::from_millis(2500), ..options(Profile::Doc) };
+    is_busy(&ledger.open(&proof.path()).unwrap());
+    assert!(proof.lock_file().exists());
 }

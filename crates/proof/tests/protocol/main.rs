@@ -6,5 +6,6 @@ mod crowd;
 mod desk;
 mod files;
 mod lock;
+mod meanwhile;
 mod replay;
 mod workflows;

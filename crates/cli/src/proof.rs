@@ -176,6 +176,7 @@ impl From<Error> for Failure {
 fn told(error: Error) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow::anyhow!("{error}\nHint: {hint}"),
-        None => error.into(),
+        // Its text has its cause already.
+        None => anyhow::anyhow!("{error}"),
     }
 }

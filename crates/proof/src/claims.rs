@@ -84,6 +84,14 @@ impl Claims {
         all
     }
 
+    /// Those that keep others from claiming: in the real program's profile also what is expired, until it is reaped.
+    pub fn taken(&self, now: Timestamp) -> Vec<&Claim> {
+        match self.profile {
+            Profile::Doc => self.active(now),
+            Profile::Af => self.all(),
+        }
+    }
+
     /// Those whose expiry lies ahead, ordered by node.
     pub fn active(&self, now: Timestamp) -> Vec<&Claim> {
         self.all().into_iter().filter(|claim| claim.is_active(now)).collect()

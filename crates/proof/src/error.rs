@@ -21,7 +21,7 @@ pub enum Error {
     #[error("ErrSequenceMismatch: expected sequence {expected}, the ledger is at {actual}")]
     SequenceMismatch { expected: Sequence, actual: Sequence },
     /// `ledger.lock` did not become free in time. Nothing was recorded.
-    #[error("timeout waiting for lock: {} s, {holder}", waited.as_secs_f64())]
+    #[error("timeout waiting for lock: {:.1} s, {holder}", waited.as_secs_f64())]
     LockTimeout { waited: Duration, holder: String },
     /// The node has a claim. Nothing was recorded.
     #[error("node already locked: {} is held by {} until {}{}", .0.node, .0.owner, .0.expires_at,
@@ -57,7 +57,7 @@ pub enum Error {
     #[error("there are more than {most} {what}")]
     TooMany { what: &'static str, most: u64 },
 
-    #[error("{} is no proof: it has no folder 'ledger'", .0.display())]
+    #[error("{} is no proof: there is no folder 'ledger' in it", .0.display())]
     NotAProof(PathBuf),
     #[error("{} is empty: nothing in it says whether its profile is doc or af", .0.display())]
     ProfileUnknown(PathBuf),

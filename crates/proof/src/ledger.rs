@@ -71,7 +71,12 @@ impl Options {
     pub fn open(self, proof: &Path) -> Result<Ledger> {
         self.check()?;
         let failed = |path: &Path| Error::io(path.display().to_string());
-        let folder = Folder::open(proof).map_err(failed(proof))?;
+        let folder = match Folder::open(proof) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::NotAProof(proof.to_owned()));
+            }
+            folder => folder.map_err(failed(proof))?,
+        };
         let ledger = folder.below("ledger").map_err(failed(&proof.join("ledger")))?;
         let ledger = ledger.ok_or_else(|| Error::NotAProof(proof.to_owned()))?;
         let scan = Scan::of(&ledger)?;

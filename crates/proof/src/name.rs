@@ -101,8 +101,8 @@ impl Owner {
         if text.trim().is_empty() || text.len() > OWNER_BYTES_MAX {
             return Err(refused("it has 1 to 256 bytes and is not blank"));
         }
-        if text.chars().any(char::is_control) {
-            return Err(refused("it has no control characters"));
+        if text.chars().any(is_unseen) {
+            return Err(refused("it has no control characters, and none that turn or hide letters"));
         }
         Ok(Owner(text.into()))
     }
@@ -121,6 +121,12 @@ impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&self.0, f)
     }
+}
+
+/// Control characters, and those that change how others are seen.
+fn is_unseen(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// On one line and within bounds, whoever wrote it; as it is, if we would have written it.

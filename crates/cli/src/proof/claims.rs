@@ -12,7 +12,7 @@ use crate::proof::{Where, claim_body, remaining};
 pub(crate) struct ListClaims {
     #[command(flatten)]
     place: Where,
-    /// Also those that are expired and not reaped.
+    /// Also those that are expired and keep nobody out any more.
     #[arg(long)]
     all: bool,
 }
@@ -21,7 +21,7 @@ impl ListClaims {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let ledger = self.place.open()?;
         let (claims, now) = (ledger.claims()?, ledger.now());
-        let shown = if self.all { claims.all() } else { claims.active(now) };
+        let shown = if self.all { claims.all() } else { claims.taken(now) };
         if context.global.json {
             let bodies: Vec<_> = shown.iter().map(|claim| claim_body(claim, now)).collect();
             output::json(&json!({ "success": true, "sequence": claims.at(), "claims": bodies, "total": shown.len() }));

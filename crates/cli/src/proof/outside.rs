@@ -35,7 +35,7 @@ impl Outside {
 }
 
 impl Elsewhere for Outside {
-    /// All active claims, and what could not be read.
+    /// All claims that keep others out, and what could not be read.
     fn list(&self) -> OutsideList {
         let mut list = OutsideList::default();
         for (folder, kept) in &self.proofs {
@@ -73,5 +73,5 @@ fn claims(folder: &PathBuf, kept: &mut Option<Kept>) -> Result<Vec<OutsideView>>
         expires_in_ms: u64::try_from(claim.expires_at.duration_since(now).as_millis()).unwrap_or(0),
         read_only: true,
     };
-    Ok(claims.active(now).into_iter().map(view).collect())
+    Ok(claims.taken(now).into_iter().map(view).collect())
 }

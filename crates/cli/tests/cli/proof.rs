@@ -124,7 +124,7 @@ fn a_lock_that_proves_nothing_is_waited_for_and_removed_only_by_word() {
         found["findings"].as_array().unwrap().iter().filter_map(|one| one["problem"].as_str()).collect();
     assert!(code == 1 && problems == ["gap", "bad_event"], "{found}");
     assert_eq!(desk.say("claims", &[]).code, 1);
-    assert_eq!(desk.house.say("a", &["proof", "status", "/nowhere"]).code, 1);
+    assert_eq!(desk.house.say("a", &["proof", "status", "/nowhere"]).code, 4);
 }
 
 #[test]
@@ -135,6 +135,8 @@ fn what_is_expired_is_reaped_and_whoever_watches_sees_it() {
     let over = r#"{"type":"nodes_claimed","node_ids":["1"],"owner":"ada","timeout":"2024-01-15T10:35:00Z"}"#;
     assert_eq!(desk.say("append", &["--json-event", over]).code, 0);
     assert_eq!(desk.say("claim", &["1", "--owner", "bob"]).code, 5, "the program takes it for taken");
+    assert_eq!(desk.json("claims", &[]).1["claims"][0]["expired"], true, "what keeps others out is listed");
+    assert_eq!(desk.say("claim", &["1", "--owner", "bi\u{202e}di"]).code, 2);
     assert_eq!(desk.json("reap", &["--dry-run"]).1["claims"][0]["owner"], "ada");
     assert_eq!(desk.json("status", &[]).1["sequence"], 1);
     assert_eq!(desk.json("reap", &[]).1["events"], serde_json::json!([2]));

@@ -10,7 +10,7 @@ use super::lines::Lines;
 use super::notices::Notices;
 use super::rows;
 use crate::remote::{Answer, Bounds, Ear, Entry, Parts, Store, Trouble, hash};
-use crate::{BatchId, EngineError, Position, Posting, Record};
+use crate::{BatchId, EngineError, Position, Posting};
 
 /// How much an answer with a part of a snapshot has, about.
 const PART_BYTES: usize = 1 << 20;
@@ -178,8 +178,8 @@ impl Store for PostgresStore {
         self.notices.leave(&self.tag, ear);
     }
 
-    fn announce(&self, _: Position, record: Record) {
-        self.notices.announce(&self.tag, record.position);
+    fn announce(&self, end: Position) {
+        self.notices.announce(&self.tag, end);
     }
 
     fn is_durable(&self) -> bool {

@@ -15,7 +15,7 @@ use super::{Answer, Bounds, Ear, End, Entry, More, Store, Stored, Trouble, Word,
 use crate::time_source::TimeSource;
 use crate::{
     Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, EngineError, Ledger, Outside, PAYLOAD_BYTES_MAX,
-    Position, Record, Strength, position,
+    Position, Strength, position,
 };
 
 /// How much of what was missed is handed back in one answer; a record that is larger comes alone.
@@ -191,9 +191,8 @@ impl<S: Store> Inner<S> {
                 }
                 self.pace.stamped(stamp.time);
                 self.standing.answered(position, false);
-                let stamp = *stamp;
-                self.store.announce(before, Record { position, batch: id, stamp, payload });
-                Append::Appended(Appended { position, stamp, durable: true })
+                self.store.announce(position);
+                Append::Appended(Appended { position, stamp: *stamp, durable: true })
             }
             (_, _, _) => match self.delta(expected, answer).await {
                 Ok(delta) => Append::Moved(delta),

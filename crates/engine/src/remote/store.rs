@@ -6,7 +6,7 @@ use std::sync::Weak;
 use lockkeeper_core::time::Stamp;
 
 use super::{Answer, Bounds, Parts, Trouble};
-use crate::{BatchId, EngineError, Outside, Position, Posted, Record, Shown};
+use crate::{BatchId, EngineError, Outside, Position, Posted, Shown};
 
 /// Whoever listens to what a server tells about a ledger.
 pub(crate) trait Ear: Send + Sync + fmt::Debug {
@@ -79,9 +79,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Listens no more.
     fn leave(&self, ear: &Weak<dyn Ear>);
 
-    /// A batch was recorded: others are told, if the server does not by itself. Must not wait.
-    fn announce(&self, before: Position, record: Record) {
-        let _ = (before, record);
+    /// The ledger has come so far: others are told, if the server does not by itself. Must not wait.
+    fn announce(&self, end: Position) {
+        let _ = end;
     }
 
     /// What it acknowledged survives kill -9 and power loss.

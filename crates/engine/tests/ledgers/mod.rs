@@ -67,3 +67,46 @@ pub(crate) async fn records(scribe: &Scribe) -> Vec<lockkeeper_engine::Record> {
     assert_eq!(delta.base, Base::Asked);
     delta.records
 }
+
+const SECOND: u64 = 1_000_000;
+
+/// Time goes on while `jump` sets the server's clock by so many seconds; for whoever remembers, and for whoever does not.
+pub(crate) async fn time_runs_on(mut scribe: Scribe, fresh: impl AsyncFn() -> Scribe, mut jump: impl FnMut(i64)) {
+    let mut last = scribe.append(b"first").await.stamp.time.0;
+    for seconds in [3700, -3700, -3700, 86_400] {
+        jump(seconds);
+        scribe.ledger.confirm(scribe.at).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = scribe.ledger.now().time.0;
+        let stamp = scribe.append(b"after the jump").await.stamp.time.0;
+        assert!(stamp >= now && now >= last + SECOND / 10, "time runs on: {last} {now} {stamp}");
+        assert!(stamp < last + 5 * SECOND, "and not ahead: {last} {stamp}");
+        last = stamp;
+        // Whoever remembers nothing goes on from there as well.
+        let mut fresh = fresh().await;
+        fresh.at = scribe.at;
+        let stamp = fresh.append(b"of another").await.stamp.time.0;
+        assert!(stamp >= last && stamp < last + 5 * SECOND, "{last} {stamp}");
+        (scribe.at, last) = (fresh.at, stamp);
+        // Also when nothing but a snapshot is left of the past.
+        fresh.ledger.compact(fresh.at, b"all".to_vec()).await.expect("compacts");
+    }
+}
+
+/// Two writers take turns while `jump` sets the server's clock by so many seconds.
+pub(crate) async fn writers_agree_on_the_time(mut one: Scribe, mut two: Scribe, mut jump: impl FnMut(i64)) {
+    let mut last = 0;
+    for round in 0..50_i64 {
+        if round % 10 == 5 {
+            jump((round - 25) * 100);
+        }
+        for scribe in [&mut one, &mut two] {
+            catch_up(scribe).await;
+            let now = scribe.ledger.now().time.0;
+            let stamp = scribe.append(b"x").await.stamp.time.0;
+            assert!(stamp >= last && stamp >= now, "{last} {now} {stamp}");
+            assert!(last == 0 || stamp < last + 5 * SECOND, "{last} {stamp}");
+            last = stamp;
+        }
+    }
+}

@@ -4,35 +4,28 @@ use std::time::Duration;
 
 use lockkeeper_engine::conformance::Scribe;
 
+use crate::ledgers::{time_runs_on, writers_agree_on_the_time};
 use crate::open;
 use crate::server::RedisServer;
 
 const HEAD: &str = "lockkeeper:{a}:head";
 const SECOND: u64 = 1_000_000;
 
+/// Moves what a script takes for the wall clock, as setting it would.
+fn clock(server: &RedisServer) -> impl FnMut(i64) {
+    |seconds| {
+        server.ask(&["HINCRBY", HEAD, "offset", &(seconds * 1_000_000).to_string()]);
+    }
+}
+
+async fn scribe(server: &RedisServer) -> Scribe {
+    Scribe::at_origin(&open(&server.url()).await, "a").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_ends_no_lock_early_or_late() {
     let server = RedisServer::start();
-    let engine = open(&server.url()).await;
-    let mut scribe = Scribe::at_origin(&engine, "a").await;
-    let mut last = scribe.append(b"first").await.stamp.time.0;
-    for jump in [3700, -3700, -3700, 86_400] {
-        // Moves what a script takes for the wall clock, as setting it would.
-        server.ask(&["HINCRBY", HEAD, "offset", &(jump * 1_000_000_i64).to_string()]);
-        scribe.ledger.confirm(scribe.at).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = scribe.ledger.now().time.0;
-        let stamp = scribe.append(b"after the jump").await.stamp.time.0;
-        assert!(stamp >= now && now >= last + SECOND / 10, "time runs on: {last} {now} {stamp}");
-        assert!(stamp < last + 5 * SECOND, "and not ahead: {last} {stamp}");
-        last = stamp;
-        // Whoever remembers nothing goes on from there as well.
-        let mut fresh = Scribe::at_origin(&open(&server.url()).await, "a").await;
-        fresh.at = scribe.at;
-        let stamp = fresh.append(b"of another").await.stamp.time.0;
-        assert!(stamp >= last && stamp < last + 5 * SECOND, "{last} {stamp}");
-        (scribe.at, last) = (fresh.at, stamp);
-    }
+    time_runs_on(scribe(&server).await, async || scribe(&server).await, clock(&server)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,20 +52,5 @@ async fn the_correction_outlives_those_who_made_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_with_different_memories_agree() {
     let server = RedisServer::start();
-    let mut one = Scribe::at_origin(&open(&server.url()).await, "a").await;
-    let mut two = Scribe::at_origin(&open(&server.url()).await, "a").await;
-    let mut last = 0;
-    for round in 0..50_i64 {
-        if round % 10 == 5 {
-            server.ask(&["HINCRBY", HEAD, "offset", &((round - 25) * 100_000_000).to_string()]);
-        }
-        for scribe in [&mut one, &mut two] {
-            crate::catch_up(scribe).await;
-            let now = scribe.ledger.now().time.0;
-            let stamp = scribe.append(b"x").await.stamp.time.0;
-            assert!(stamp >= last && stamp >= now, "{last} {now} {stamp}");
-            assert!(last == 0 || stamp < last + 5 * SECOND, "{last} {stamp}");
-            last = stamp;
-        }
-    }
+    writers_agree_on_the_time(scribe(&server).await, scribe(&server).await, clock(&server)).await;
 }

@@ -11,7 +11,7 @@ use crate::key::LockKey;
 #[non_exhaustive]
 pub enum AdvisoryLockError {
     /// Somebody else had it all the time. Nothing is held.
-    #[error("{key} is held by another session and was not free within {waited:?}")]
+    #[error("{key} is held by another session and was not free within {} ms", waited.as_millis())]
     Timeout { key: LockKey, waited: Duration },
     /// This task holds it already, and keeps it. Nothing was asked of the database.
     #[error("{key} is held already by this very task: to wait for it would be to wait for ever")]
@@ -21,7 +21,7 @@ pub enum AdvisoryLockError {
     Lost { key: LockKey, why: String },
     /// All connections were in use for so long. Nothing is held.
     #[error(
-        "none of {max} connections was free within {waited:?}; ask for fewer locks at a time, or for a larger pool"
+        "none of {max} connections was free within {} ms; ask for fewer locks at a time, or for a larger pool", waited.as_millis()
     )]
     PoolTimeout { max: usize, waited: Duration },
     /// Locks of a session mean nothing behind it. Nothing is held.

@@ -526,7 +526,8 @@ fn parsed(text: &str) -> Result<ConfigFile> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
         let at = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        anyhow::anyhow!("{at}{}", error.message().trim())
+        // It repeats names of the file, which may come from anywhere.
+        anyhow::anyhow!("{at}{}", lockkeeper_core::text::one_line(error.message().trim()))
     })
 }
 

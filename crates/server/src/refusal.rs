@@ -67,10 +67,13 @@ impl From<Failure> for No {
 
 /// A message begins with a capital and ends with a full stop.
 pub(crate) fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    // A path or a quoted text keeps its letters.
-    let first = chars.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
     let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    // A path, a URL or a quoted text keeps its letters.
+    if text.split_whitespace().next().is_some_and(|word| word.contains("://")) {
+        return format!("{text}{end}");
+    }
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
     format!("{first}{}{end}", chars.as_str())
 }
 

@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::figures::{Figures, Spent};
 use self::library::Library;
 use self::private::Private;
+use crate::allocator;
 use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -126,6 +127,10 @@ enum Subject {
 
 impl Bench {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        if self.door == Door::Library {
+            // As a service does.
+            allocator::set_up_for_batches();
+        }
         let length = config::length(&self.length).map_err(|error| Failure::usage(error.to_string()))?;
         let durability: Durability = self.durability.parse().map_err(|error| Failure::usage(format!("{error}")))?;
         if !(1..=CLIENTS_MAX).contains(&self.clients) {

@@ -2,6 +2,7 @@
 
 mod advisory;
 mod again;
+mod allocator;
 mod audit;
 mod bench;
 mod completions;

@@ -23,6 +23,7 @@ use lockkeeper_wire::request::StatusRequest;
 use lockkeeper_wire::word::Word;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::allocator;
 use crate::config::{Config, EngineChoice};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -68,6 +69,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
+        allocator::set_up_for_batches();
         let config = context.config()?;
         start::make_home(&config.home).with_context(|| format!("{} can't be made", config.home.display()))?;
         log();

@@ -309,9 +309,7 @@ impl State {
 
     /// A session was heard.
     fn touch(&mut self, now: Time, session: &SessionId) {
-        let Some(entry) = self.entry(session) else { return };
-        let record = Session { seen: now, ..entry.record.clone() };
-        self.put_session(record);
+        self.put_seen(session, now);
         self.touch_waiters(now, session);
         self.touch_ports(now, session);
     }
@@ -335,10 +333,16 @@ impl State {
 
     /// A session was heard under this name; it is made if there is none.
     fn ensure_session(&mut self, now: Time, id: &SessionId, agent: &AgentName, agent_type: Option<&AgentName>) {
-        let opened = self.session(id).map_or(now, |session| session.opened);
-        let agent_type = agent_type.or(self.session(id).and_then(|session| session.agent_type.as_ref())).cloned();
-        let record = Session { id: id.clone(), agent: agent.clone(), agent_type, opened, seen: now };
-        self.put_session(record);
+        let known = self.session(id);
+        let agent_type = agent_type.or(known.and_then(|session| session.agent_type.as_ref()));
+        let same = |known: &Session| known.agent == *agent && known.agent_type.as_ref() == agent_type;
+        if known.is_some_and(same) {
+            self.put_seen(id, now);
+        } else {
+            let opened = known.map_or(now, |session| session.opened);
+            let (id, agent, agent_type) = (id.clone(), agent.clone(), agent_type.cloned());
+            self.put_session(Session { id, agent, agent_type, opened, seen: now });
+        }
         self.touch_waiters(now, id);
         self.touch_ports(now, id);
     }

@@ -58,6 +58,11 @@ impl AgentName {
         AgentName(Arc::from("external"))
     }
 
+    /// Of an agent that is known by its session only.
+    pub fn of_session(session: &SessionId) -> AgentName {
+        AgentName(session.0.clone())
+    }
+
     pub fn parse(text: &str) -> Result<AgentName, InvalidName> {
         let plain = (1..=NAME_CHARS_MAX).contains(&text.chars().count()) && one_line(text) == text;
         if plain { Ok(AgentName(text.into())) } else { Err(InvalidName::Agent) }
@@ -81,6 +86,9 @@ pub struct Intention(Arc<str>);
 
 impl Intention {
     pub fn parse(text: &str) -> Result<Intention, InvalidName> {
+        if text.is_empty() {
+            return Ok(Intention::default());
+        }
         // The cheap bound first: a megabyte is not looked at letter by letter.
         if text.len() > INTENTION_CHARS_MAX * 4 || text.chars().count() > INTENTION_CHARS_MAX {
             return Err(InvalidName::Intention);

@@ -491,6 +491,13 @@ impl State {
         self.journal.note(|| Undo::Session(id, old));
     }
 
+    /// A session that is known was heard.
+    pub(crate) fn put_seen(&mut self, id: &SessionId, seen: Time) {
+        let Some(entry) = self.sessions.get_mut(id) else { return };
+        let old = std::mem::replace(&mut entry.record.seen, seen);
+        self.journal.note(|| Undo::Seen(id.clone(), old));
+    }
+
     /// Removes a session that has no locks, waiters or remembered requests any more.
     pub(crate) fn drop_session(&mut self, id: &SessionId) {
         let Some(entry) = self.sessions.remove(id) else { return };
@@ -514,6 +521,9 @@ impl State {
 
     pub(crate) fn put_loss(&mut self, session: &SessionId, target: &Target, new: Option<Arc<Loss>>) {
         let Some(entry) = self.sessions.get_mut(session) else { return };
+        if new.is_none() && entry.lost.is_empty() {
+            return;
+        }
         let old = match new {
             Some(loss) => entry.lost.insert(target.clone(), loss),
             None => entry.lost.remove(target),

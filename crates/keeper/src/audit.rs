@@ -3,6 +3,7 @@
 //! Gathered for a moment and written beside everything else, so that a slow disk holds up nobody. What can't be written is
 //! counted.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lockkeeper_core::text::one_line;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
+use crate::wall::wall_time;
 
 /// A file that has grown this large is put aside as `audit.jsonl.1`, and the one before is gone.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -54,47 +56,63 @@ pub struct Line {
 }
 
 /// A line as it is written: the same fields as [`Line`], none of them copied.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug)]
 pub struct Noted<'a> {
-    #[serde(serialize_with = "as_text")]
-    pub time: jiff::Timestamp,
+    /// In microseconds of the Unix epoch.
+    pub time: u64,
     pub space: &'a str,
     pub action: &'a str,
     pub outcome: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Harmless<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub intention: Option<Harmless<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<Harmless<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub span_id: Option<&'a str>,
 }
 
-fn as_text<S: Serializer>(time: &jiff::Timestamp, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(time)
+impl Noted<'_> {
+    /// By hand, as every request has a line: the names need no second look.
+    fn write(&self, out: &mut Vec<u8>) {
+        let [key, intention, request_id] =
+            [self.key, self.intention, self.request_id].map(|text| text.map(Harmless::text));
+        out.extend_from_slice(b"{\"time\":\"");
+        out.extend_from_slice(wall_time(self.time).as_bytes());
+        out.push(b'"');
+        for (name, value) in [
+            (",\"space\":", Some(self.space)),
+            (",\"action\":", Some(self.action)),
+            (",\"outcome\":", Some(self.outcome)),
+            (",\"reason\":", self.reason),
+            (",\"key\":", key.as_deref()),
+            (",\"intention\":", intention.as_deref()),
+            (",\"sessionId\":", self.session_id),
+            (",\"agentId\":", self.agent_id),
+            (",\"requestId\":", request_id.as_deref()),
+            (",\"traceId\":", self.trace_id),
+            (",\"spanId\":", self.span_id),
+        ] {
+            let Some(value) = value else { continue };
+            out.extend_from_slice(name.as_bytes());
+            serde_json::to_writer(&mut *out, value).expect("writing to memory");
+        }
+        out.extend_from_slice(b"}\n");
+    }
 }
 
 /// What a stranger wrote, written as one harmless line of bounded length.
 #[derive(Clone, Copy, Debug)]
 pub struct Harmless<'a>(pub &'a str);
 
-impl Serialize for Harmless<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+impl<'a> Harmless<'a> {
+    fn text(self) -> Cow<'a, str> {
         let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         if self.0.len() <= TEXT_CHARS_MAX && self.0.bytes().all(plain) {
-            return to.serialize_str(self.0);
+            return Cow::Borrowed(self.0);
         }
-        to.serialize_str(&one_line(&self.0.chars().take(TEXT_CHARS_MAX).collect::<String>()))
+        Cow::Owned(one_line(&self.0.chars().take(TEXT_CHARS_MAX).collect::<String>()).into_owned())
     }
 }
 
@@ -155,8 +173,7 @@ impl Audit {
             self.metrics.audit_dropped();
             return;
         }
-        serde_json::to_writer(&mut pending.bytes, noted).expect("writing to memory");
-        pending.bytes.push(b'\n');
+        noted.write(&mut pending.bytes);
         pending.lines += 1;
         if pending.lines == 1 {
             drop(pending);
@@ -246,7 +263,7 @@ mod tests {
     fn what_is_written_is_what_is_read_and_strangers_words_are_harmless() {
         let long = "x".repeat(5000);
         let noted = Noted {
-            time: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
+            time: 1_700_000_000_000_000,
             space: "s",
             action: "locks/acquire",
             outcome: "busy",
@@ -256,12 +273,14 @@ mod tests {
             session_id: Some("one"),
             agent_id: Some("Grace Hopper"),
             request_id: Some(Harmless("r-1")),
-            trace_id: None,
-            span_id: None,
+            trace_id: Some("t"),
+            span_id: Some("u"),
         };
-        let read: Line = serde_json::from_slice(&serde_json::to_vec(&noted).unwrap()).unwrap();
+        let mut line = Vec::new();
+        noted.write(&mut line);
+        let read: Line = serde_json::from_slice(&line).unwrap();
         let expected = Line {
-            time: "2023-11-14T22:13:20Z".to_owned(),
+            time: "2023-11-14T22:13:20.000Z".to_owned(),
             space: "s".to_owned(),
             action: "locks/acquire".to_owned(),
             outcome: "busy".to_owned(),
@@ -271,8 +290,8 @@ mod tests {
             session_id: Some("one".to_owned()),
             agent_id: Some("Grace Hopper".to_owned()),
             request_id: Some("r-1".to_owned()),
-            trace_id: None,
-            span_id: None,
+            trace_id: Some("t".to_owned()),
+            span_id: Some("u".to_owned()),
         };
         assert_eq!(read, expected);
         assert!(!read.key.unwrap().contains('\x1b'));
@@ -283,7 +302,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::open(folder.path(), Arc::default()).unwrap();
         let noted = Noted {
-            time: jiff::Timestamp::now(),
+            time: 0,
             space: "s",
             action: "locks/release",
             outcome: "ok",

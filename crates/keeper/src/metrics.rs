@@ -60,6 +60,8 @@ pub struct Metrics {
     advisory_up: Family<Vec<(String, String)>, Gauge>,
 }
 
+/// The outcome of a request that was not refused.
+pub const SUCCEEDED: &str = "ok";
 /// From 100 µs to 10 s.
 const SECONDS: [f64; 14] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
 
@@ -133,9 +135,14 @@ impl Metrics {
         text
     }
 
-    pub fn request(&self, operation: &'static str, outcome: &'static str, took: Duration) {
-        self.requests.get_or_create(&RequestLabels { operation, outcome }).inc();
-        self.request_seconds.get_or_create(&OperationLabel { operation }).observe(took.as_secs_f64());
+    /// Counts requests of one operation, looked up once.
+    pub fn of_operation(&self, operation: &'static str) -> OperationMetrics {
+        OperationMetrics {
+            operation,
+            succeeded: self.requests.get_or_create_owned(&RequestLabels { operation, outcome: SUCCEEDED }),
+            all: self.requests.clone(),
+            seconds: self.request_seconds.get_or_create_owned(&OperationLabel { operation }),
+        }
     }
 
     pub fn contended(&self, reason: &'static str) {
@@ -165,6 +172,26 @@ impl Metrics {
             waiters: self.waiters.get_or_create_owned(&label),
             sessions: self.sessions.get_or_create_owned(&label),
         }
+    }
+}
+
+/// What is counted of one operation.
+#[derive(Debug)]
+pub struct OperationMetrics {
+    operation: &'static str,
+    succeeded: Counter,
+    all: Family<RequestLabels, Counter>,
+    seconds: Histogram,
+}
+
+impl OperationMetrics {
+    /// A request was answered: `None` as it should be, or else with this word.
+    pub fn request(&self, refused: Option<&'static str>, took: Duration) {
+        match refused {
+            None => self.succeeded.inc(),
+            Some(outcome) => self.all.get_or_create(&RequestLabels { operation: self.operation, outcome }).inc(),
+        };
+        self.seconds.observe(took.as_secs_f64());
     }
 }
 

@@ -10,6 +10,9 @@ const VERSION: u8 = 1;
 /// Of a snapshot with features and ports. Those before had the version of events.
 const SNAPSHOT_VERSION: u8 = 2;
 
+/// What an event takes, most of the time.
+const EVENT_BYTES: usize = 128;
+
 /// A payload that this program can't read. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
@@ -22,7 +25,9 @@ pub enum PayloadError {
 }
 
 pub(crate) fn encode_events(events: &[Event]) -> Vec<u8> {
-    postcard::to_extend(events, vec![VERSION]).expect("events have a form")
+    let mut payload = Vec::with_capacity(1 + events.len() * EVENT_BYTES);
+    payload.push(VERSION);
+    postcard::to_extend(events, payload).expect("events have a form")
 }
 
 pub(crate) fn decode_events(payload: &[u8]) -> Result<Vec<Event>, PayloadError> {

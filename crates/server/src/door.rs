@@ -49,10 +49,7 @@ pub(crate) fn actor(body: &impl Asker, caller: &Caller) -> Result<Actor, No> {
             return Err(No::new(Word::InvalidSessionId, "Say who asks: a session_id, or an agent_id."));
         }
     };
-    let agent = match agent {
-        Some(agent) => agent,
-        None => AgentName::parse(session.as_str())?,
-    };
+    let agent = agent.unwrap_or_else(|| AgentName::of_session(&session));
     if let Some(bound) = &caller.agent {
         // Names of sessions can't be taken away from other agents.
         let rest = session.as_str().strip_prefix(bound.as_str());

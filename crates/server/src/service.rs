@@ -11,7 +11,7 @@ mod sessions;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::Uri;
@@ -26,12 +26,12 @@ use lockkeeper_core::time::Millis;
 use lockkeeper_engine::Engine;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::audit::{self, Audit, Harmless};
-use lockkeeper_keeper::metrics::Metrics;
+use lockkeeper_keeper::metrics::{Metrics, OperationMetrics, SUCCEEDED};
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::spans::{self, Attribute, Span, Spans};
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::answer::{Done, OutsideList, PolicyReloaded};
-use lockkeeper_wire::operation::{Access, Operation};
+use lockkeeper_wire::operation::{Access, Operation, TABLE};
 use lockkeeper_wire::request::Asker;
 use lockkeeper_wire::word::Word;
 use serde::Serialize;
@@ -135,6 +135,8 @@ pub struct Service {
     /// Whoever looks there has it: a folder that hangs keeps one thread and no more.
     looking: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,
+    /// One for each operation that was asked for.
+    counted: [OnceLock<OperationMetrics>; TABLE.len()],
     about: About,
     started: Instant,
     started_at: jiff::Timestamp,
@@ -196,6 +198,7 @@ impl Service {
             outside: None,
             looking: Arc::new(Semaphore::new(1)),
             metrics,
+            counted: [const { OnceLock::new() }; TABLE.len()],
             about,
             started: Instant::now(),
             started_at: jiff::Timestamp::now(),
@@ -262,12 +265,10 @@ impl Service {
             Err(no) => Err(no),
         };
         let name = operation.row().name;
-        let outcome = match &body {
-            Ok(_) => "ok",
-            Err(no) => no.word.text(),
-        };
+        let refused = body.as_ref().err().map(|no| no.word.text());
+        let outcome = refused.unwrap_or(SUCCEEDED);
         let took = started.elapsed();
-        self.metrics.request(name, outcome, took);
+        self.counted[operation as usize].get_or_init(|| self.metrics.of_operation(name)).request(refused, took);
         if let Some(spans) = self.spans.as_ref().filter(|_| caller.known) {
             spans.send(span(name, outcome, took, &noted, caller));
         }
@@ -392,7 +393,7 @@ impl Service {
     fn write_audit(&self, action: &str, outcome: &str, body: &Body, noted: &Noted, caller: &Caller) {
         let trace = caller.trace.as_ref();
         self.audit.write(&audit::Noted {
-            time: jiff::Timestamp::now(),
+            time: wall_micros(),
             space: noted.space.as_ref().map(Space::as_str).unwrap_or_default(),
             action,
             outcome,
@@ -406,6 +407,11 @@ impl Service {
             span_id: trace.map(|trace| trace.span_id.as_str()),
         });
     }
+}
+
+/// By the wall clock, in microseconds of the Unix epoch.
+fn wall_micros() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
 /// What a request was, for whoever collects traces. With the names that audit lines have.

@@ -1,10 +1,12 @@
 //! The private socket: one JSON object a line. A local call is one write and one read, and a waiting call blocks no
 //! other.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::answer::Done;
@@ -14,6 +16,8 @@ use lockkeeper_wire::word::Word;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::ReusableBoxFuture;
 
 use crate::refusal::No;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
@@ -48,38 +52,47 @@ struct Connection {
     bindings: Vec<Binding>,
 }
 
-type Asked = futures_util::future::BoxFuture<'static, Answered>;
-
-/// The questions of one connection that are not answered yet. Most of the time there is one, which needs no set.
+/// The questions of one connection that are not answered yet. Most of the time there is one, which needs no set, and is put
+/// where the one before was.
 #[derive(Default)]
 struct Open {
-    only: Option<Asked>,
-    others: FuturesUnordered<Asked>,
+    only: Option<ReusableBoxFuture<'static, Answered>>,
+    /// Whether that is one, and not what is left of the last.
+    asked: bool,
+    others: FuturesUnordered<BoxFuture<'static, Answered>>,
 }
 
 impl Open {
     fn len(&self) -> usize {
-        usize::from(self.only.is_some()) + self.others.len()
+        usize::from(self.asked) + self.others.len()
     }
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn push(&mut self, asked: Asked) {
-        if self.only.is_none() {
-            self.only = Some(asked);
-        } else {
-            self.others.push(asked);
+    fn push(&mut self, asked: impl Future<Output = Answered> + Send + 'static) {
+        if self.asked {
+            self.others.push(Box::pin(asked));
+            return;
+        }
+        self.asked = true;
+        match &mut self.only {
+            Some(only) => only.set(asked),
+            None => self.only = Some(ReusableBoxFuture::new(asked)),
         }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
-        if let Some(only) = &mut self.only
-            && let Poll::Ready(answered) = only.as_mut().poll(cx)
+        if self.asked
+            && let Some(only) = &mut self.only
+            && let Poll::Ready(answered) = only.poll(cx)
         {
-            self.only = None;
+            self.asked = false;
             return Poll::Ready(answered);
+        }
+        if self.others.is_empty() {
+            return Poll::Pending;
         }
         match self.others.poll_next_unpin(cx) {
             Poll::Ready(Some(answered)) => Poll::Ready(answered),
@@ -109,39 +122,34 @@ impl Connection {
         let mut incoming = Vec::with_capacity(READ_BYTES);
         let mut out = Vec::with_capacity(4096);
         let mut open = Open::default();
-        let mut streams = tokio::task::JoinSet::new();
-        let stopping = self.service.stopping.clone();
+        let mut streams = JoinSet::new();
+        // Whoever waits comes back to the same place when there is a service again.
+        let mut stopped = std::pin::pin!(self.service.stopping.clone().cancelled_owned());
         loop {
             tokio::select! {
                 biased;
                 answered = open.next(), if !open.is_empty() => self.write(answered, &mut out),
-                Some(frame) = streamed.recv() => out.extend_from_slice(&frame),
+                Some(frame) = streamed.recv(), if !streams.is_empty() => out.extend_from_slice(&frame),
+                // Whatever is ready goes out in one write.
+                () = std::future::ready(()), if !out.is_empty() => {
+                    turns::after_others().await;
+                    self.flush(&mut out).await?;
+                }
                 read = read_more(&mut self.reader, &mut incoming), if open.len() < OPEN_MAX => {
                     if read? == 0 {
                         break;
                     }
+                    let mut taken = 0;
+                    while let Some(line) = next_line(&incoming[taken..])? {
+                        taken += line.len() + 1;
+                        self.asked(line, &mut open, &mut streams, &mut out).await;
+                    }
+                    incoming.drain(..taken);
+                    if incoming.is_empty() {
+                        incoming.shrink_to(READ_BYTES);
+                    }
                 }
-                // Whoever waits comes back to the same place when there is a service again.
-                () = stopping.cancelled() => break,
-            }
-            let mut taken = 0;
-            while let Some(line) = next_line(&incoming[taken..])? {
-                taken += line.len() + 1;
-                if let Some(asked) = self.asked(line, &mut streams, &mut out).await {
-                    open.push(asked);
-                }
-            }
-            incoming.drain(..taken);
-            if incoming.is_empty() {
-                incoming.shrink_to(READ_BYTES);
-            }
-            // Whatever is ready now goes out in one write.
-            while let Some(answered) = open.next_ready() {
-                self.write(answered, &mut out);
-            }
-            if !out.is_empty() {
-                turns::after_others().await;
-                self.flush(&mut out).await?;
+                () = &mut stopped => break,
             }
         }
         // What was answered already is bound, or told, before the connection ends.
@@ -168,21 +176,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Starts on one line. Streams are started and acknowledged here; other questions become a future.
-    async fn asked(&mut self, line: &[u8], streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) -> Option<Asked> {
+    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on.
+    async fn asked(&mut self, line: &[u8], open: &mut Open, streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
         let question: Question<'_> = match serde_json::from_slice(line) {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
-                self.write(Answered { id: 0, reply: service::reply(Err(no)) }, out);
-                return None;
+                return self.write(Answered { id: 0, reply: service::reply(Err(no)) }, out);
             }
         };
         let id = question.id;
         let Some(operation) = Operation::named(question.op) else {
             let no = No::new(Word::NotFound, format!("There is no operation '{}'.", door::shown(question.op)));
-            self.write(Answered { id, reply: service::reply(Err(no)) }, out);
-            return None;
+            return self.write(Answered { id, reply: service::reply(Err(no)) }, out);
         };
         let trace = question.traceparent.and_then(TraceParent::parse);
         let caller = Caller { trace, ..Caller::local() };
@@ -192,15 +198,14 @@ impl Connection {
             Operation::AttachSession => self.attach(id, body, &caller, streams, out).await,
             _ => {
                 let (service, body) = (self.service.clone(), body.to_vec());
-                return Some(Box::pin(async move {
-                    Answered { id, reply: service.call(operation, Input::Json(&body), &caller).await }
-                }));
+                open.push(
+                    async move { Answered { id, reply: service.call(operation, Input::Json(&body), &caller).await } },
+                );
             }
         }
-        None
     }
 
-    async fn follow(&mut self, id: u64, body: &[u8], streams: &mut tokio::task::JoinSet<()>, out: &mut Vec<u8>) {
+    async fn follow(&mut self, id: u64, body: &[u8], streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
         let opened = match service::parse(Input::Json(body)) {
             Ok(request) => Events::open(&self.service, &request, &Caller::local()).await,
             Err(no) => Err(no),
@@ -230,14 +235,7 @@ impl Connection {
         });
     }
 
-    async fn attach(
-        &mut self,
-        id: u64,
-        body: &[u8],
-        caller: &Caller,
-        streams: &mut tokio::task::JoinSet<()>,
-        out: &mut Vec<u8>,
-    ) {
+    async fn attach(&mut self, id: u64, body: &[u8], caller: &Caller, streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
         let opened = match service::parse(Input::Json(body)) {
             Ok(request) => Attached::open(&self.service, &request, caller).await,
             Err(no) => Err(no),
@@ -283,9 +281,12 @@ fn acknowledged() -> Vec<u8> {
 
 /// Writes `{"id":..,"status":..,"body":..}` and a newline. The body is JSON already.
 fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
-    use std::io::Write;
-    let more = if more { ",\"more\":true" } else { "" };
-    write!(out, "{{\"id\":{id},\"status\":{status}{more},\"body\":").expect("writing to memory");
+    let number = |out: &mut Vec<u8>, number: u64| serde_json::to_writer(out, &number).expect("writing to memory");
+    out.extend_from_slice(b"{\"id\":");
+    number(out, id);
+    out.extend_from_slice(b",\"status\":");
+    number(out, status.into());
+    out.extend_from_slice(if more { b",\"more\":true,\"body\":" } else { b",\"body\":" });
     out.extend_from_slice(body);
     out.extend_from_slice(b"}\n");
 }

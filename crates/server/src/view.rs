@@ -1,7 +1,5 @@
 //! What the rules tell, in the words of the wire. Times become wall-clock times here and nowhere else.
 
-use jiff::Timestamp;
-use jiff::tz::Offset;
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::key::Target;
 use lockkeeper_core::lock::Lock;
@@ -10,6 +8,7 @@ use lockkeeper_core::span::Span;
 use lockkeeper_core::state::{Session, State};
 use lockkeeper_core::time::{Stamp, Time};
 use lockkeeper_core::waiter::Waiter;
+use lockkeeper_keeper::wall::wall_time;
 use lockkeeper_wire::answer::{
     ConflictView, CycleView, EventView, LinesView, LockView, RoomView, SessionView, WaiterView,
 };
@@ -18,29 +17,6 @@ use lockkeeper_wire::answer::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Viewer {
     pub(crate) now: Stamp,
-}
-
-/// A wall-clock time as RFC 3339, in milliseconds.
-pub(crate) fn wall_time(micros: u64) -> String {
-    let Ok(time) = Timestamp::from_microsecond(i64::try_from(micros).unwrap_or(i64::MAX)) else { return String::new() };
-    let time = Offset::UTC.to_datetime(time);
-    let mut text = String::with_capacity("2026-01-01T00:00:00.000Z".len());
-    let mut push = |before: &str, number: u32, digits: u32| {
-        text.push_str(before);
-        for place in (0..digits).rev() {
-            text.push(char::from(b'0' + (number / 10u32.pow(place) % 10) as u8));
-        }
-    };
-    // Always as many digits, so that the text sorts like the time. By hand, as it is written twice in every answer.
-    push("", time.year().unsigned_abs().into(), 4);
-    push("-", time.month().unsigned_abs().into(), 2);
-    push("-", time.day().unsigned_abs().into(), 2);
-    push("T", time.hour().unsigned_abs().into(), 2);
-    push(":", time.minute().unsigned_abs().into(), 2);
-    push(":", time.second().unsigned_abs().into(), 2);
-    push(".", time.millisecond().unsigned_abs().into(), 3);
-    text.push('Z');
-    text
 }
 
 /// The lines of a span as the wire has them: none for a whole file.
@@ -202,19 +178,5 @@ pub(crate) fn event(epoch: u64, entry: &Entry) -> EventView {
         lock_id: entry.lock.map(|id| id.to_string()),
         fencing_token: entry.token.map(|token| token.0),
         note: entry.note.as_ref().map(ToString::to_string),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wall_time_is_rfc_3339_in_milliseconds() {
-        for micros in [0, 1, 999_999, 951_782_400_000_000, 1_794_808_057_151_686, 4_102_444_799_999_999] {
-            let time = Timestamp::from_microsecond(micros).unwrap();
-            assert_eq!(wall_time(micros.unsigned_abs()), format!("{time:.3}"));
-        }
-        assert_eq!(wall_time(u64::MAX), "");
     }
 }

@@ -41,8 +41,8 @@ pub(super) enum Prepared {
 
 impl Library {
     pub(crate) fn open(engine: &str, durability: Durability, stop: Arc<AtomicBool>) -> anyhow::Result<Library> {
-        let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(4));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        // One thread: nobody has to be woken for an answer.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (keeper, is_shared) = runtime.block_on(keeper(engine, durability))?;
         let shared = is_shared.then(|| (engine.to_owned(), durability));
         Ok(Library { runtime, keeper, shared, stop })

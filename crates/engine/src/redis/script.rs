@@ -31,6 +31,9 @@ pub(super) static STORE_PART: LazyLock<Script> = LazyLock::new(|| Script::new(&[
 /// Switches to a snapshot, and trims what it stands for.
 pub(super) static SWITCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[FREES, LEDGER, COMPACT]));
 
+/// How long the number of keys is, at most.
+const COUNT_DIGITS_MAX: usize = 20;
+
 #[derive(Debug)]
 pub(super) struct Script {
     text: String,
@@ -64,8 +67,10 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len());
+        let words = 3 + self.keys.len() + self.args.len();
+        let keys: usize = self.keys.iter().map(|key| key.len()).sum();
+        let mut command = Cmd::with_capacity(words, name.len() + script.len() + keys + self.bytes() + COUNT_DIGITS_MAX);
+        command.arg(name).arg(script).arg(self.keys.len());
         for key in self.keys {
             command.arg(*key);
         }

@@ -43,8 +43,9 @@ impl Contention {
         }
     }
 
+    /// One that took unusually long does not make it usual; several do.
     pub(crate) fn took(&mut self, elapsed: Duration) {
-        self.usual = if self.usual.is_zero() { elapsed } else { (self.usual * 7 + elapsed) / 8 };
+        self.usual = if self.usual.is_zero() { elapsed } else { (self.usual * 7 + elapsed.min(self.usual * 2)) / 8 };
     }
 
     /// Waits as long as manners ask before the nth try of a batch: not at all as long as nobody is in the way.
@@ -70,5 +71,27 @@ impl Contention {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         longest.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_core::time::Stamp;
+    use lockkeeper_engine::{Base, BatchId, Position, Record};
+
+    use super::*;
+
+    #[test]
+    fn one_slow_append_makes_nobody_wait_longer_and_many_do() {
+        let mut contention = Contention::new(7);
+        let (position, batch, stamp) = (Position::ORIGIN, BatchId(8 << 64), Stamp::default());
+        let other = Record { position, batch, stamp, payload: Vec::new() };
+        contention.seen(&Delta { base: Base::Asked, records: vec![other] });
+        let longest = |contention: &mut Contention| (0..100).map(|_| contention.pause()).max();
+        (0..100).for_each(|_| contention.took(Duration::from_millis(1)));
+        contention.took(Duration::from_secs(5));
+        assert!(longest(&mut contention) < Some(Duration::from_millis(8)));
+        (0..100).for_each(|_| contention.took(Duration::from_millis(100)));
+        assert!(longest(&mut contention) > Some(Duration::from_millis(300)), "what is usual is followed");
     }
 }

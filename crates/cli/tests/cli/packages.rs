@@ -1,8 +1,12 @@
 //! Work packages from the command line.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::house::{House, PROGRAM, said};
 
@@ -113,4 +117,27 @@ fn a_link_in_a_package_is_the_file_that_it_leads_to() {
     assert_eq!(house.say("b", &["lock", "acquire", "src/db/models.py"]).code, 5);
     house.json("a", &["packages", "release", &file, "--package", id]);
     assert_eq!(house.say("b", &["lock", "acquire", "src/db/models.py"]).code, 0);
+}
+
+#[test]
+fn while_large_documents_are_checked_others_are_answered() {
+    let house = House::new();
+    house.say("a", &["lock", "list"]);
+    let text = format!("packages: [{}]", "x, ".repeat(200_000));
+    let validate = |id: u32| {
+        let body = serde_json::json!({ "text": text });
+        serde_json::json!({ "id": id, "op": "packages/validate", "body": body }).to_string()
+    };
+    let check = serde_json::json!({ "id": 7, "op": "locks/check", "body": { "file_path": "x", "session_id": "a" } });
+    let mut socket = UnixStream::connect(house.home().join("socket")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answers = BufReader::new(socket.try_clone().unwrap()).lines();
+    let asking = std::thread::spawn({
+        let questions: Vec<String> = (1..7).map(validate).chain([check.to_string()]).collect();
+        move || socket.write_all((questions.join("\n") + "\n").as_bytes())
+    });
+    let mut id = || serde_json::from_str::<Value>(&answers.next().unwrap().unwrap()).unwrap()["id"].as_u64().unwrap();
+    let order: Vec<u64> = (1..=7).map(|_| id()).collect();
+    asking.join().unwrap().unwrap();
+    assert_ne!(order.last(), Some(&7), "answered in this order: {order:?}");
 }

@@ -42,6 +42,15 @@ pub(super) fn read(value: Value) -> Option<Answer> {
     Some(Answer { word, time, end, more })
 }
 
+/// How many were told of the batch that this is the answer to, with whoever appended it.
+pub(super) fn listening(value: &Value) -> Option<i64> {
+    let Value::Array(parts) = value else { return None };
+    match parts.as_slice() {
+        [Value::BulkString(word), .., Value::Int(count)] if word == b"appended" => Some(*count),
+        _ => None,
+    }
+}
+
 fn read_end(value: Value) -> Option<End> {
     let fields = texts(value)?;
     let [epoch, revision, digest, bytes] = fields.as_slice() else { return None };

@@ -1,5 +1,6 @@
 //! One ledger in Redis: every question is one script.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use lockkeeper_core::space::Space;
@@ -31,6 +32,8 @@ pub(super) struct RedisStore {
     keys: Keys,
     /// What is taken is shown to others, outside of the ledger.
     shows: bool,
+    /// Nobody else listened the last time: a notice need not say what was recorded.
+    alone: AtomicBool,
     /// Where it listens.
     node: Mutex<Option<Arc<Node>>>,
 }
@@ -42,6 +45,7 @@ impl RedisStore {
             keys: Keys::of(space, nodes.database()),
             nodes,
             shows,
+            alone: AtomicBool::new(false),
             node: Mutex::default(),
         }
     }
@@ -64,6 +68,9 @@ impl RedisStore {
         ];
         let args: Vec<&[u8]> = first.iter().map(String::as_bytes).chain(more.iter().copied()).collect();
         let value = self.run(script, &Call { keys, args: &args }).await?;
+        if let Some(listening) = reply::listening(&value) {
+            self.alone.store(listening <= 1, Ordering::Relaxed);
+        }
         reply::read(value).ok_or_else(|| Trouble::Lost(self.not_understood()))
     }
 
@@ -141,7 +148,7 @@ impl Store for RedisStore {
             entry.proposed.wall.to_string(),
             entry.log_bytes_max.to_string(),
             entry.epoch.map(|epoch| format!("{epoch:016x}")).unwrap_or_default(),
-            NOTE_BYTES_MAX.to_string(),
+            if self.alone.load(Ordering::Relaxed) { 0 } else { NOTE_BYTES_MAX }.to_string(),
         ];
         let [page, id, time, wall, room, epoch, note] = texts.each_ref().map(String::as_bytes);
         let channel = self.keys.channel.as_bytes();

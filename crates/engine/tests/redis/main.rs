@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 #[path = "../ledgers/mod.rs"]
 mod ledgers;
+mod notices;
 mod refusals;
 mod sentinel;
 mod server;

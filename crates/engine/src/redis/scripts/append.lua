@@ -73,7 +73,7 @@ local note = head.epoch .. ' ' .. revision .. ' ' .. digest
 if #payload <= note_bytes_max then
   note = note .. ' ' .. header .. '\n' .. payload
 end
-redis.call('SPUBLISH', channel, note)
+local listening = redis.call('SPUBLISH', channel, note)
 redis.call('XADD', LOG, revision .. '-0', 'h', header, 'p', payload)
 redis.call('HSET', HEAD, 'revision', revision, 'digest', digest, 'time', stamp, 'offset', whole(time - wall),
   'volume', whole(volume))
@@ -94,4 +94,5 @@ for place = 3, #KEYS do
 end
 local answer = told('appended', time, head)
 answer[4] = { stamp, stamp_wall }
+answer[5] = listening
 return answer

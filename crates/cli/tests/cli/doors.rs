@@ -179,3 +179,21 @@ fn a_lock_is_taken_away_in_the_space_that_is_named() {
         held("two")
     );
 }
+
+#[test]
+#[cfg(target_env = "gnu")]
+fn a_service_sets_its_allocator_up_and_leaves_what_somebody_else_has_set() {
+    let environment = |house: &House| {
+        let text = std::fs::read_to_string(format!("/proc/{}/environ", house.service_pid())).unwrap();
+        text.split('\0').find_map(|entry| entry.strip_prefix("GLIBC_TUNABLES=")).map(str::to_owned)
+    };
+    let house = House::new();
+    let serving = house.serve(&[]);
+    assert_eq!(environment(&house).as_deref(), Some("glibc.malloc.tcache_count=256"));
+    drop(serving);
+    let house = House::new();
+    let theirs = "glibc.malloc.check=0";
+    let said = house.command("a", &["lock", "list"]).env("GLIBC_TUNABLES", theirs).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(environment(&house).as_deref(), Some(theirs));
+}

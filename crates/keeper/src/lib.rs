@@ -16,6 +16,7 @@ mod running;
 pub mod settings;
 pub mod spans;
 pub mod trace;
+pub mod turns;
 pub mod wall;
 
 pub use keeper::{Failure, Keeper};

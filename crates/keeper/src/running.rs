@@ -29,6 +29,7 @@ use crate::keeper::{Failure, Gone, Mail, Read, Reply};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
+use crate::turns;
 
 /// Questions that are decided together.
 const BATCH_MAX: usize = 1024;
@@ -225,6 +226,8 @@ impl Running {
         let mut confirmed = reads.is_empty();
         if !asked.is_empty() {
             confirmed = self.decide(asked).await.is_confirmed();
+            // Answers are on their way before the rest is done.
+            turns::after_others().await;
         }
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.

@@ -32,7 +32,7 @@ use crate::mcp::{InProcess, Tools};
 use crate::refusal::No;
 use crate::service::{self, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Events};
-use crate::{turns, view};
+use crate::view;
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -222,7 +222,7 @@ async fn answer(
         Ok(body) => respond(service.call(operation, Input::Json(&body), caller).await),
         Err(no) => answer_no(&no),
     };
-    turns::after_others().await;
+    service.let_others_answer().await;
     response
 }
 

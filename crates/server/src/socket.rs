@@ -22,7 +22,7 @@ use tokio_util::sync::ReusableBoxFuture;
 use crate::refusal::No;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Binding, Events, UNREAD_MAX};
-use crate::{door, turns, view};
+use crate::{door, view};
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
 const OPEN_MAX: usize = 256;
@@ -132,7 +132,7 @@ impl Connection {
                 Some(frame) = streamed.recv(), if !streams.is_empty() => out.extend_from_slice(&frame),
                 // Whatever is ready goes out in one write.
                 () = std::future::ready(()), if !out.is_empty() => {
-                    turns::after_others().await;
+                    self.service.let_others_answer().await;
                     self.flush(&mut out).await?;
                 }
                 read = read_more(&mut self.reader, &mut incoming), if open.len() < OPEN_MAX => {

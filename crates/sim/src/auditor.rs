@@ -349,7 +349,7 @@ impl Auditor {
                 && known.end_asked.is_none()
                 && known.lock.mode.conflicts(lock.mode)
                 && known.lock.target.overlaps(&lock.target)
-                && known.lock.acquired <= lock.acquired
+                && known.lock.token < lock.token
                 && lock.acquired < known.lock.expires
         });
         if let Some(early) = early {

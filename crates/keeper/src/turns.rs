@@ -1,12 +1,9 @@
-//! Turns among connections that are served by one thread.
+//! Turns among tasks that are served by one thread.
 
 use std::task::Poll;
 
 /// Comes back when everything that is ready now has had its turn.
-///
-/// Whoever is answered by the same batch makes their answer first; then all are written in one go. A client with several
-/// connections is woken once by that, and waking costs more than all the rest.
-pub(crate) async fn after_others() {
+pub async fn after_others() {
     let mut came_back = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut came_back, true) {

@@ -126,6 +126,8 @@ pub enum Command {
     GiveBack {
         session: SessionId,
         locks: Vec<LockId>,
+        /// Although the session was heard since, and may have been told of them by another way.
+        even_if_heard: bool,
     },
     /// The connection behind a waiter is gone.
     Withdraw {

@@ -70,7 +70,9 @@ impl State {
             Command::AllocatePorts { actor, taken } => deciding.allocate_ports(actor, taken),
             Command::ReleasePorts { actor } => deciding.release_ports(actor),
             Command::Beat { sessions, waiters } => Ok(deciding.beat(sessions, waiters)),
-            Command::GiveBack { session, locks } => Ok(deciding.give_back(session, locks)),
+            Command::GiveBack { session, locks, even_if_heard } => {
+                Ok(deciding.give_back(session, locks, *even_if_heard))
+            }
             Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
             Command::SeeExternal { .. } => Ok(Outcome::Nothing),

@@ -231,10 +231,10 @@ impl Desk {
         self.doubtful.clear();
         self.forget_closed(&working.events);
         let (events, granted) = (std::mem::take(&mut working.events), std::mem::take(&mut working.granted));
-        // Those who were queued by the batch are known before anybody is served, and told of it first: they have waited.
-        let answers = self.tell(working, appended.stamp.time);
-        let mut told: Vec<Told> = events.iter().flat_map(|event| self.tell_waiters(event, &granted)).collect();
-        told.extend(answers);
+        let mut told = self.tell(working, appended.stamp.time);
+        for event in &events {
+            told.extend(self.tell_waiters(event, &granted));
+        }
         self.state.trim(self.rules.history_kept);
         told
     }

@@ -16,7 +16,6 @@ mod running;
 pub mod settings;
 pub mod spans;
 pub mod trace;
-pub mod turns;
 pub mod wall;
 
 pub use keeper::{Failure, Keeper};

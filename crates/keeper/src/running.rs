@@ -29,7 +29,6 @@ use crate::keeper::{Failure, Gone, Mail, Read, Reply};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
-use crate::turns;
 
 /// Questions that are decided together.
 const BATCH_MAX: usize = 1024;
@@ -226,8 +225,6 @@ impl Running {
         let mut confirmed = reads.is_empty();
         if !asked.is_empty() {
             confirmed = self.decide(asked).await.is_confirmed();
-            // Answers are on their way before the rest is done.
-            turns::after_others().await;
         }
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
@@ -283,7 +280,7 @@ impl Running {
                 && let Some(first) = locks[..fresh].first()
             {
                 let (session, locks) = (first.session.clone(), locks[..fresh].iter().map(|lock| lock.id).collect());
-                asked.push(Asked { ticket: None, command: Command::GiveBack { session, locks } });
+                asked.push(Asked { ticket: None, command: Command::GiveBack { session, locks, even_if_heard: false } });
             }
         }
         asked

@@ -12,6 +12,7 @@ pub mod service;
 mod socket;
 mod spaces;
 mod stream;
+mod turns;
 mod view;
 
 pub use openapi::document as openapi_document;

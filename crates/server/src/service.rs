@@ -30,7 +30,6 @@ use lockkeeper_keeper::metrics::{Metrics, OperationMetrics, SUCCEEDED};
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::spans::{self, Attribute, Span, Spans};
 use lockkeeper_keeper::trace::TraceParent;
-use lockkeeper_keeper::turns;
 use lockkeeper_wire::answer::{Done, OutsideList, PolicyReloaded};
 use lockkeeper_wire::operation::{Access, Operation, TABLE};
 use lockkeeper_wire::request::Asker;
@@ -47,6 +46,7 @@ pub use self::policy::{ReadPolicy, policy};
 use crate::door;
 use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
+use crate::turns;
 use crate::view::Viewer;
 
 /// How long a list waits for what others keep beside the locks.

@@ -222,12 +222,6 @@ impl Client {
 
     async fn acquire(&self) {
         let acquire = self.drawn_acquire();
-        let replaced = acquire.wants.iter().filter(|want| want.mode == Mode::Exclusive);
-        for want in replaced {
-            let ends = Ends::Shared(acquire.actor.session.clone(), want.target.clone());
-            let now = self.now();
-            self.audit().end_asked(now, ends);
-        }
         if acquire.request.is_some() {
             let first_sent = self.now();
             self.mind().requests.push(Asked { acquire: acquire.clone(), first_sent, granted: None });
@@ -271,6 +265,12 @@ impl Client {
     /// Sends it, and again under the same id if nothing comes back. `long_ago`: it was sent before, then.
     async fn send_acquire(&self, acquire: Acquire, long_ago: Option<u64>) {
         let first_sent = long_ago.unwrap_or_else(|| self.now());
+        let replaced = acquire.wants.iter().filter(|want| want.mode == Mode::Exclusive);
+        for want in replaced {
+            let ends = Ends::Shared(acquire.actor.session.clone(), want.target.clone());
+            let now = self.now();
+            self.audit().end_asked(now, ends);
+        }
         for _ in 0..3 {
             let sent = self.now();
             let session = acquire.actor.session.clone();

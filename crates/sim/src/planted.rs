@@ -17,7 +17,7 @@ const TRIED_FIRST: &[(Bug, u64)] = &[
     (Bug::UnknownIsNothing, 369),
     (Bug::FullRefusesReleases, 302),
     (Bug::ExpiresEarly, 1035),
-    (Bug::OverdueGranted, 1195),
+    (Bug::OverdueGranted, 7467),
     (Bug::DeadGranted, 1173),
     (Bug::QuotaOneMore, 246),
     (Bug::QuotaForgotten, 246),

@@ -63,3 +63,24 @@ fn a_bound_credential_may_not_use_another_agents_session() {
     assert!(matches!(refusal, Refusal::ForeignSession { .. }));
     assert_eq!(house.holders("x"), ["a"]);
 }
+
+#[test]
+fn a_grant_that_nobody_heard_of_is_given_back_unless_its_session_spoke_since() {
+    let mut house = House::new();
+    let session = SessionId::parse("a").unwrap();
+    let give_back = |house: &mut House, even_if_heard: bool| {
+        let locks = house.state.locks_of(&session).collect();
+        house.tell(Command::GiveBack { session: session.clone(), locks, even_if_heard });
+    };
+    house.granted("a", "x");
+    house.wait(10);
+    give_back(&mut house, false);
+    assert!(house.holders("x").is_empty(), "nobody knows of it");
+    house.granted("a", "x");
+    house.wait(10);
+    house.tell(Command::OpenSession { actor: actor("a") });
+    give_back(&mut house, false);
+    assert_eq!(house.holders("x"), ["a"], "it was told what it holds");
+    give_back(&mut house, true);
+    assert!(house.holders("x").is_empty());
+}

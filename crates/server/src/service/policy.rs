@@ -174,7 +174,7 @@ impl Service {
 /// Gives back what came to be denied between the question and the answer.
 pub(super) async fn give_back(keeper: &Keeper, actor: &Actor, locks: &[Arc<Lock>]) -> Result<(), No> {
     let (session, locks) = (actor.session.clone(), locks.iter().map(|lock| lock.id).collect());
-    keeper.ask(Command::GiveBack { session, locks }).await?;
+    keeper.ask(Command::GiveBack { session, locks, even_if_heard: true }).await?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! Turns among tasks that are served by one thread.
+//! Turns among connections that are served by one thread.
 
 use std::task::Poll;
 
 /// Comes back when everything that is ready now has had its turn.
-pub async fn after_others() {
+pub(crate) async fn after_others() {
     let mut came_back = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut came_back, true) {

@@ -69,7 +69,10 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
-        allocator::set_up_for_batches();
+        if self.background {
+            // In the foreground it would come too late for a command that starts a service at the same moment.
+            allocator::set_up_for_batches();
+        }
         let config = context.config()?;
         start::make_home(&config.home).with_context(|| format!("{} can't be made", config.home.display()))?;
         log();

@@ -69,10 +69,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
-        if self.background {
-            // In the foreground it would come too late for a command that starts a service at the same moment.
-            allocator::set_up_for_batches();
-        }
+        allocator::set_up_for_batches();
         let config = context.config()?;
         start::make_home(&config.home).with_context(|| format!("{} can't be made", config.home.display()))?;
         log();
@@ -159,10 +156,6 @@ impl Serve {
         self.announce(&socket, address, &format!("{place} ({})", choice.from), config)?;
         obey_signals(&service);
         serve::run(service.clone(), doors).await;
-        // Only if it is still ours: whoever took over has one of its own.
-        if std::os::unix::net::UnixStream::connect(&socket).is_err() {
-            let _ = std::fs::remove_file(&socket);
-        }
         if !service.was_asked_to_stop() {
             let why = anyhow::anyhow!("a ledger failed, so the service has stopped; all that it acknowledged is kept");
             return Err(Failure::Other(why));

@@ -1,8 +1,9 @@
 //! Runs a service: listens, hands each connection to its door, and stops cleanly.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -40,37 +41,56 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Where a service listens.
 #[derive(Debug)]
 pub struct Doors {
-    pub socket: Option<UnixListener>,
+    pub socket: Option<PrivateSocket>,
     pub http: Option<TcpListener>,
     pub credentials: Credentials,
     /// Names besides addresses and `localhost` that HTTP requests may be for.
     pub hosts: Vec<String>,
 }
 
-/// Opens the private socket: nobody but its owner may connect. A socket that nobody listens on is replaced.
-pub async fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
-    if path.symlink_metadata().is_ok() {
-        // One that can't take another connection listens too: only a refusal says that nobody does.
-        let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
-        let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
-        if is_socket && !tokio::net::UnixStream::connect(path).await.as_ref().is_err_and(refused) {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::AddrInUse,
-                format!("another service listens on {}", path.display()),
-            ));
+/// The private socket, and its name in the file system. The name goes before the socket does: once nobody can be reached there, it is
+/// a successor's.
+#[derive(Debug)]
+pub struct PrivateSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and number of the file.
+    file: (u64, u64),
+}
+
+impl Drop for PrivateSocket {
+    fn drop(&mut self) {
+        // If somebody removed it, another may have taken the name.
+        if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+            let _ = std::fs::remove_file(&self.path);
         }
-        if !is_socket {
+    }
+}
+
+/// Opens the private socket: nobody but its owner may connect. A socket that nobody listens on is replaced.
+pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
+    match path.symlink_metadata() {
+        Ok(found) if !found.file_type().is_socket() => {
             return Err(std::io::Error::other(format!("{} is there and is no socket", path.display())));
         }
-        std::fs::remove_file(path)?;
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // One that can't take another connection listens too: only a refusal says that nobody does.
+    let nobody = |error: &std::io::Error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
+    if !tokio::net::UnixStream::connect(path).await.as_ref().is_err_and(nobody) {
+        let message = format!("another service listens on {}", path.display());
+        return Err(std::io::Error::new(ErrorKind::AddrInUse, message));
     }
     // Bound under another name and made private before anybody can find it.
     let hidden: PathBuf = path.with_extension(format!("{}", std::process::id()));
     let _ = std::fs::remove_file(&hidden);
     let listener = UnixListener::bind(&hidden)?;
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+    let found = hidden.symlink_metadata()?;
     std::fs::rename(&hidden, path)?;
-    Ok(listener)
+    Ok(PrivateSocket { listener, path: path.to_owned(), file: (found.dev(), found.ino()) })
 }
 
 pub async fn bind_http(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -81,8 +101,8 @@ pub async fn bind_http(address: SocketAddr) -> std::io::Result<TcpListener> {
 pub async fn run(service: Arc<Service>, doors: Doors) {
     let tracker = TaskTracker::new();
     let stopping = service.stopping().clone();
-    if let Some(listener) = doors.socket {
-        tracker.spawn(accept_local(service.clone(), listener, tracker.clone()));
+    if let Some(socket) = doors.socket {
+        tracker.spawn(accept_local(service.clone(), socket, tracker.clone()));
     }
     if let Some(listener) = doors.http {
         let http = Http::new(service.clone(), doors.credentials, doors.hosts);
@@ -200,10 +220,10 @@ const HTTP_FULL: &[u8] = concat!(
 )
 .as_bytes();
 
-async fn accept_local(service: Arc<Service>, listener: UnixListener, tracker: TaskTracker) {
+async fn accept_local(service: Arc<Service>, socket: PrivateSocket, tracker: TaskTracker) {
     let mut places = Places::new(connections_max(1));
     let own = rustix::process::geteuid().as_raw();
-    let accept = |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
+    let accept = |cx: &mut Context<'_>| socket.listener.poll_accept(cx).map_ok(|(stream, _)| stream);
     loop {
         let Some((place, stream)) = places.next(&service, SOCKET_FULL, accept).await else { return };
         // The file's mode keeps others out already; this holds where modes do not.
@@ -272,4 +292,42 @@ async fn hung_up(stream: &OwnedFd) {
 async fn pause_after(error: &std::io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_name_of_a_socket_goes_with_it_unless_it_is_a_successors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = bind_socket(&path).await.unwrap();
+        assert_eq!(bind_socket(&path).await.unwrap_err().kind(), ErrorKind::AddrInUse);
+        std::fs::remove_file(&path).unwrap();
+        let second = bind_socket(&path).await.unwrap();
+        drop(first);
+        std::os::unix::net::UnixStream::connect(&path).expect("the successor's");
+        drop(second);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_comes_while_another_lets_go_gets_the_socket_or_is_told_that_it_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        for _ in 0..1000 {
+            let going = bind_socket(&path).await.unwrap();
+            let gone = std::thread::spawn(move || drop(going));
+            let coming = loop {
+                match bind_socket(&path).await {
+                    Ok(socket) => break socket,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}"),
+                }
+            };
+            gone.join().unwrap();
+            std::os::unix::net::UnixStream::connect(&path).expect("nobody removed it");
+            drop(coming);
+        }
+    }
 }

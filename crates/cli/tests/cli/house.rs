@@ -1,5 +1,6 @@
 //! A repository and a home of its own for each test, and the program in it.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -125,9 +126,13 @@ impl House {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
         let child = self.start("server", &arguments);
-        let serving = Serving { child, url: String::new(), credential: String::new() };
-        let mut serving = serving;
+        let mut serving = Serving { child, url: String::new(), credential: String::new() };
         let url = wait_for("the service", || {
+            if let Some(ended) = serving.child.try_wait().expect("a child") {
+                let mut said = String::new();
+                let _ = serving.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+                panic!("the service ended with {ended}: {said}");
+            }
             let said = self.say("looker", &["--json", "status"]);
             let status: Value = serde_json::from_str(&said.out).ok()?;
             status["listen"].as_str().map(str::to_owned)

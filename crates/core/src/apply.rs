@@ -54,7 +54,10 @@ impl State {
                 }
             }
             Event::Queued(asked) => self.queued(stamp, asked),
-            Event::Withdrawn { waiter, why } => self.withdrawn(stamp, *waiter, *why),
+            Event::Withdrawn { waiter, why } => self.leave_queue(stamp, *waiter, why.words()),
+            Event::Deadlocked { waiter, cycle: _ } => {
+                self.leave_queue(stamp, *waiter, "the wait would never have ended");
+            }
             Event::Beaten { sessions, waiters } => self.beaten(stamp.time, sessions, waiters),
             Event::SessionOpened { session, agent, agent_type } => {
                 self.ensure_session(stamp.time, session, agent, agent_type.as_ref());
@@ -275,16 +278,10 @@ impl State {
         self.put_waiter(asked.waiter, Some(Arc::new(waiter)));
     }
 
-    fn withdrawn(&mut self, stamp: Stamp, id: WaiterId, why: Withdrawal) {
+    fn leave_queue(&mut self, stamp: Stamp, id: WaiterId, why: &str) {
         let Some(waiter) = self.waiter(id).cloned() else { return };
         self.put_waiter(id, None);
-        let note: Arc<str> = match why {
-            Withdrawal::TimedOut => "the wait was over",
-            Withdrawal::Disconnected => "its connection closed",
-            Withdrawal::SessionGone => "its session was not heard any more",
-        }
-        .into();
-        self.note_waiter(stamp, Action::Withdrawn, &waiter.asked, Some(&note));
+        self.note_waiter(stamp, Action::Withdrawn, &waiter.asked, Some(&why.into()));
     }
 
     fn beaten(&mut self, now: Time, sessions: &[SessionId], waiters: &[WaiterId]) {
@@ -358,7 +355,7 @@ impl State {
         let waiters: Vec<WaiterId> = entry.waiters.iter().copied().collect();
         let requests: Vec<u64> = entry.requests.iter().copied().collect();
         for waiter in waiters {
-            self.withdrawn(stamp, waiter, Withdrawal::SessionGone);
+            self.leave_queue(stamp, waiter, Withdrawal::SessionGone.words());
         }
         for number in requests {
             self.put_request(number, None);

@@ -10,6 +10,7 @@ use crate::feature::{Feature, FeatureEnd};
 use crate::key::{Key, Target};
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
+use crate::outcome::CycleStep;
 use crate::session::{AgentName, Intention, SessionId};
 use crate::time::Millis;
 
@@ -103,6 +104,11 @@ pub enum Event {
         server: String,
         settings: String,
     },
+    /// It would wait for itself, because its session lost something while it waited: it left the queue with nothing.
+    Deadlocked {
+        waiter: WaiterId,
+        cycle: Vec<CycleStep>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,4 +188,14 @@ pub enum Withdrawal {
     Disconnected,
     /// Its session was not heard any more.
     SessionGone,
+}
+
+impl Withdrawal {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Withdrawal::TimedOut => "the wait was over",
+            Withdrawal::Disconnected => "its connection closed",
+            Withdrawal::SessionGone => "its session was not heard any more",
+        }
+    }
 }

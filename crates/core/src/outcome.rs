@@ -295,7 +295,7 @@ impl Blocker {
 }
 
 /// One step of a cycle: `session` waits for `wanted`, which stands with the session of the next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleStep {
     pub session: SessionId,
     pub agent: AgentName,

@@ -57,6 +57,7 @@ bugs! {
     RequestBodyIgnored "a request id is answered whatever its body says",
     CloseKeepsOne "closing a session keeps one of its locks",
     CycleOverlooked "nobody looks whether a wait closes a circle",
+    LateCycleOverlooked "nobody looks whether a loss closes a circle of waits",
     QuotaOneMore "the quota lets one more through",
     QuotaForgotten "grants to those who waited do not count toward the quota",
     RefusesFree "now and then something free is refused",

@@ -300,6 +300,12 @@ impl State {
         self.sessions.get(session)
     }
 
+    /// The places that a session has in the queue.
+    pub(crate) fn waiters_of(&self, session: &SessionId) -> impl Iterator<Item = &Arc<Waiter>> {
+        let waiters = self.entry(session).into_iter().flat_map(|entry| entry.waiters.iter());
+        waiters.filter_map(|id| self.waiter(*id))
+    }
+
     pub(crate) fn entries(&self) -> impl Iterator<Item = &SessionEntry> {
         self.sessions.values()
     }

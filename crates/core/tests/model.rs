@@ -14,12 +14,16 @@ use lockkeeper_core::state::{Rules, State};
 use lockkeeper_core::time::{Millis, Stamp, Time};
 use proptest::prelude::*;
 
-/// Who holds what, in which mode, until when; and who waits for what, in the order of the queue, until when.
+/// What is asked for at once, each in its mode.
+type Wants = Vec<(Target, Mode)>;
+
+/// Who holds what, in which mode, until when; and who waits for what, in the order of the queue, for how long to hold it and until
+/// when.
 #[derive(Clone, Debug, Default)]
 struct Model {
     now: u64,
     held: Vec<(u8, Target, Mode, u64)>,
-    waiting: Vec<(u8, Target, Mode, u64, u64)>,
+    waiting: Vec<(u8, Wants, u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,42 +34,53 @@ enum Told {
     Deadlock,
 }
 
+fn conflict((one, mode): &(Target, Mode), (other, theirs): &(Target, Mode)) -> bool {
+    one.overlaps(other) && (*mode == Mode::Exclusive || *theirs == Mode::Exclusive)
+}
+
 impl Model {
-    fn in_the_way(&self, agent: u8, target: &Target, mode: Mode, earlier: usize) -> bool {
-        let own = |held: &&(u8, Target, Mode, u64)| held.0 == agent;
-        let covered = self.held.iter().filter(own).any(|(_, own, held, _)| {
-            let same = own.key == target.key && own.span.intersection(target.span) == Some(target.span);
-            same && (*held == Mode::Exclusive || mode == Mode::Shared)
-        });
-        let taken = self.held.iter().any(|(other, at, held, _)| {
-            *other != agent && at.overlaps(target) && (*held == Mode::Exclusive || mode == Mode::Exclusive)
-        });
-        let awaited = self.waiting[..earlier].iter().any(|(other, at, wanted, ..)| {
-            *other != agent && at.overlaps(target) && (*wanted == Mode::Exclusive || mode == Mode::Exclusive)
-        });
-        taken || (awaited && !covered)
-    }
-
-    /// Who waits here for whom: whoever holds or earlier wants what is wanted from this place of the queue.
-    fn waits_for(&self, agent: u8, target: &Target, mode: Mode, place: usize) -> BTreeSet<u8> {
-        let alone = |other: u8| {
-            let held = self.held.iter().filter(|held| held.0 == other || held.0 == agent).cloned().collect();
-            let waits = |(at, _): &(usize, &_)| *at < place;
-            let earlier = self.waiting.iter().enumerate().filter(waits).map(|(_, waiting)| waiting.clone());
-            let waiting: Vec<_> = earlier.filter(|waiting| waiting.0 == other).collect();
-            let place = waiting.len();
-            Model { now: self.now, held, waiting }.in_the_way(agent, target, mode, place)
+    /// What of it is not held yet, or not in this mode. Named twice, it is wanted in the stronger one.
+    fn missing(&self, agent: u8, wants: &Wants) -> Wants {
+        let stronger = |target: &Target| wants.iter().filter(|want| want.0 == *target).map(|want| want.1).min();
+        let wants = wants.iter().map(|(target, mode)| (target.clone(), stronger(target).unwrap_or(*mode)));
+        let has = |(target, mode): &(Target, Mode)| {
+            self.held.iter().any(|(who, at, held, _)| {
+                *who == agent && at == target && (*held == Mode::Exclusive || *mode == Mode::Shared)
+            })
         };
-        (0..3).filter(|other| *other != agent && alone(*other)).collect()
+        wants.filter(|want| !has(want)).collect()
     }
 
-    /// Whether somebody whom the newcomer would wait for waits, over others or not, for the newcomer.
-    fn closes_a_circle(&self, agent: u8, target: &Target, mode: Mode) -> bool {
-        let mut reached = self.waits_for(agent, target, mode, self.waiting.len());
+    /// Whether this one is in the way of that one, at that one's place of the queue: by what it holds, or wants earlier.
+    fn is_in_the_way(&self, other: u8, agent: u8, wants: &Wants, place: usize) -> bool {
+        let covers = |own: &(u8, Target, Mode, u64), (target, mode): &(Target, Mode)| {
+            let same = own.1.key == target.key && own.1.span.intersection(target.span) == Some(target.span);
+            own.0 == agent && same && (own.2 == Mode::Exclusive || *mode == Mode::Shared)
+        };
+        other != agent
+            && self.missing(agent, wants).iter().any(|want| {
+                let held = |(who, at, mode, _): &(u8, Target, Mode, u64)| {
+                    *who == other && conflict(&(at.clone(), *mode), want)
+                };
+                let awaited = |(who, theirs, ..): &(u8, Wants, u64, u64)| {
+                    *who == other && theirs.iter().any(|theirs| conflict(theirs, want))
+                };
+                let covered = self.held.iter().any(|own| covers(own, want));
+                self.held.iter().any(held) || (!covered && self.waiting[..place].iter().any(awaited))
+            })
+    }
+
+    fn waits_for(&self, agent: u8, wants: &Wants, place: usize) -> BTreeSet<u8> {
+        (0..3).filter(|other| self.is_in_the_way(*other, agent, wants, place)).collect()
+    }
+
+    /// Whether somebody whom this one waits for at this place of the queue waits, over others or not, for this one.
+    fn closes_a_circle(&self, agent: u8, wants: &Wants, place: usize) -> bool {
+        let mut reached = self.waits_for(agent, wants, place);
         for _ in 0..3 {
-            for (place, (other, target, mode, ..)) in self.waiting.iter().enumerate() {
+            for (place, (other, wants, ..)) in self.waiting.iter().enumerate() {
                 if reached.contains(other) && *other != agent {
-                    reached.extend(self.waits_for(*other, target, *mode, place));
+                    reached.extend(self.waits_for(*other, wants, place));
                 }
             }
         }
@@ -73,58 +88,67 @@ impl Model {
     }
 
     /// What is held already is held on, in the stronger of the two modes.
-    fn hold(&mut self, agent: u8, target: Target, mode: Mode, ttl: u64) {
-        let same = |held: &&(u8, Target, Mode, u64)| held.0 == agent && held.1 == target;
-        let mode = self.held.iter().find(same).map_or(mode, |held| held.2.min(mode));
-        self.held.retain(|(other, at, ..)| *other != agent || *at != target);
-        self.held.push((agent, target, mode, self.now + ttl));
+    fn hold(&mut self, agent: u8, wants: &Wants, ttl: u64) {
+        for (target, mode) in wants {
+            let same = |held: &&(u8, Target, Mode, u64)| held.0 == agent && held.1 == *target;
+            let mode = self.held.iter().find(same).map_or(*mode, |held| held.2.min(*mode));
+            self.held.retain(|(other, at, ..)| *other != agent || at != target);
+            self.held.push((agent, target.clone(), mode, self.now + ttl));
+        }
     }
 
-    fn acquire(&mut self, agent: u8, target: &Target, mode: Mode, ttl: u64, wait: u64) -> Told {
-        let same = |held: &&mut (u8, Target, Mode, u64)| held.0 == agent && held.1 == *target;
-        if let Some(held) = self.held.iter_mut().find(same)
-            && (held.2 == Mode::Exclusive || mode == Mode::Shared)
-        {
-            held.3 = self.now + ttl;
-            return Told::Granted;
-        }
-        if !self.in_the_way(agent, target, mode, self.waiting.len()) {
-            self.hold(agent, target.clone(), mode, ttl);
+    fn acquire(&mut self, agent: u8, wants: &Wants, ttl: u64, wait: u64) -> Told {
+        let place = self.waiting.len();
+        if self.waits_for(agent, wants, place).is_empty() {
+            self.hold(agent, wants, ttl);
             return Told::Granted;
         }
         if wait == 0 {
             return Told::Refused;
         }
-        if self.closes_a_circle(agent, target, mode) {
+        if self.closes_a_circle(agent, wants, place) {
             return Told::Deadlock;
         }
-        self.waiting.push((agent, target.clone(), mode, ttl, self.now + wait));
+        self.waiting.push((agent, wants.clone(), ttl, self.now + wait));
         Told::Queued
     }
 
     fn release(&mut self, agent: u8, key: &Key) {
-        self.held.retain(|(other, at, ..)| *other != agent || at.key != *key);
-        self.hand_over();
+        self.lose(|held| held.0 == agent && held.1.key == *key);
     }
 
     fn pass(&mut self, time: u64) {
         self.now += time;
         let now = self.now;
-        self.held.retain(|(.., until)| *until > now);
         self.waiting.retain(|(.., until)| *until > now);
+        self.lose(|(.., until)| *until <= now);
+    }
+
+    /// Of those who lost something and wait in a circle now, whoever came last waits no longer.
+    fn lose(&mut self, is_lost: impl Fn(&(u8, Target, Mode, u64)) -> bool) {
+        let losers: BTreeSet<u8> = self.held.iter().filter(|held| is_lost(held)).map(|held| held.0).collect();
+        self.held.retain(|held| !is_lost(held));
         self.hand_over();
+        let in_a_circle = |model: &Model, place: usize| {
+            let (agent, wants, ..) = &model.waiting[place];
+            losers.contains(agent) && model.closes_a_circle(*agent, wants, place)
+        };
+        while let Some(last) = (0..self.waiting.len()).rev().find(|place| in_a_circle(self, *place)) {
+            self.waiting.remove(last);
+            self.hand_over();
+        }
     }
 
     fn hand_over(&mut self) {
         let mut place = 0;
         while place < self.waiting.len() {
-            let (agent, target, mode, ttl, _) = self.waiting[place].clone();
-            if self.in_the_way(agent, &target, mode, place) {
-                place += 1;
-            } else {
+            let (agent, wants, ttl, _) = self.waiting[place].clone();
+            if self.waits_for(agent, &wants, place).is_empty() {
                 self.waiting.remove(place);
-                self.hold(agent, target, mode, ttl);
+                self.hold(agent, &wants, ttl);
                 place = 0;
+            } else {
+                place += 1;
             }
         }
     }
@@ -133,8 +157,11 @@ impl Model {
         self.held.iter().map(|(agent, target, mode, _)| (name(*agent), target.clone(), *mode)).collect()
     }
 
-    fn waiting(&self) -> Vec<(String, Target)> {
-        self.waiting.iter().map(|(agent, target, ..)| (name(*agent), target.clone())).collect()
+    fn waiting(&self) -> Vec<(String, BTreeSet<Target>)> {
+        let one = |(agent, wants, ..): &(u8, Wants, u64, u64)| {
+            (name(*agent), wants.iter().map(|want| want.0.clone()).collect())
+        };
+        self.waiting.iter().map(one).collect()
     }
 }
 
@@ -159,10 +186,10 @@ impl Real {
         outcome
     }
 
-    fn acquire(&mut self, agent: u8, target: &Target, mode: Mode, ttl: u64, wait: u64) -> Told {
+    fn acquire(&mut self, agent: u8, wants: &Wants, ttl: u64, wait: u64) -> Told {
         let acquire = Acquire {
             actor: actor(agent),
-            wants: vec![Want { target: target.clone(), mode }],
+            wants: wants.iter().map(|(target, mode)| Want { target: target.clone(), mode: *mode }).collect(),
             intention: Intention::default(),
             ttl: Millis(ttl),
             wait: Millis(wait),
@@ -193,10 +220,12 @@ impl Real {
         self.state.locks().map(|lock| (lock.session.to_string(), lock.target.clone(), lock.mode)).collect()
     }
 
-    fn waiting(&self) -> Vec<(String, Target)> {
+    fn waiting(&self) -> Vec<(String, BTreeSet<Target>)> {
         let mut waiters: Vec<_> = self.state.waiters().collect();
         waiters.sort_unstable_by_key(|waiter| waiter.rank());
-        let one = |asked: &lockkeeper_core::event::Enqueued| (asked.session.to_string(), asked.wants[0].target.clone());
+        let one = |asked: &lockkeeper_core::event::Enqueued| {
+            (asked.session.to_string(), asked.wants.iter().map(|want| want.target.clone()).collect())
+        };
         waiters.into_iter().map(|waiter| one(&waiter.asked)).collect()
     }
 }
@@ -217,7 +246,7 @@ fn lines(key: &str, start: u32, end: u32) -> Target {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Acquire(u8, Target, Mode, u64, u64),
+    Acquire(u8, Wants, u64, u64),
     Release(u8, Key),
     Pass(u64),
 }
@@ -229,9 +258,10 @@ fn step() -> impl Strategy<Value = Step> {
         if whole { lines(key, 0, 0) } else { lines(key, start, start + more) }
     });
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
+    let wants = prop::collection::vec((target.clone(), mode), 1..3);
     let wait = prop_oneof![Just(0u64), Just(3000), Just(20_000)];
     prop_oneof![
-        5 => (0..3u8, target.clone(), mode, 1000..9000u64, wait).prop_map(|(a, t, m, l, w)| Step::Acquire(a, t, m, l, w)),
+        5 => (0..3u8, wants, 1000..9000u64, wait).prop_map(|(a, wants, ttl, w)| Step::Acquire(a, wants, ttl, w)),
         3 => (0..3u8, target).prop_map(|(agent, target)| Step::Release(agent, target.key)),
         2 => (1..5000u64).prop_map(Step::Pass),
     ]
@@ -244,9 +274,9 @@ proptest! {
         let (mut real, mut model) = (Real::new(), Model::default());
         for step in steps {
             match &step {
-                Step::Acquire(agent, target, mode, ttl, wait) => {
-                    let told = real.acquire(*agent, target, *mode, *ttl, *wait);
-                    prop_assert_eq!(told, model.acquire(*agent, target, *mode, *ttl, *wait), "{:?}", step);
+                Step::Acquire(agent, wants, ttl, wait) => {
+                    let told = real.acquire(*agent, wants, *ttl, *wait);
+                    prop_assert_eq!(told, model.acquire(*agent, wants, *ttl, *wait), "{:?}", step);
                 }
                 Step::Release(agent, key) => {
                     real.release(*agent, key);
@@ -281,8 +311,9 @@ fn three_agents_on_six_lines_get_what_the_rule_says_whatever_they_ask_for() {
                 for (agent, target, mode, wait) in
                     [(0, first, first_mode, 0), (1, second, second_mode, 9000), (2, third, third_mode, 9000)]
                 {
-                    let told = real.acquire(agent, target, *mode, 60_000, wait);
-                    assert_eq!(told, model.acquire(agent, target, *mode, 60_000, wait), "{agent} {target:?} {mode:?}");
+                    let wants = vec![(target.clone(), *mode)];
+                    let told = real.acquire(agent, &wants, 60_000, wait);
+                    assert_eq!(told, model.acquire(agent, &wants, 60_000, wait), "{agent} {wants:?}");
                 }
                 let key = &first.key;
                 for agent in 0..3 {

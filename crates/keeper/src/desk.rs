@@ -75,6 +75,14 @@ struct Pending {
     queued: Time,
 }
 
+impl Pending {
+    /// Everybody here is told that there will be nothing.
+    fn told(self, answer: &Answer) -> Vec<Told> {
+        let to = |ticket| Told { ticket, answer: answer.clone(), after: 0, alone: false };
+        self.tickets.into_iter().map(to).collect()
+    }
+}
+
 /// A batch that was decided and not yet recorded.
 #[derive(Debug)]
 struct Working {
@@ -395,6 +403,10 @@ impl Desk {
                 pending.tickets.into_iter().map(to).collect()
             }
             Event::Withdrawn { waiter, why } => self.tell_pending(*waiter, *why),
+            Event::Deadlocked { waiter, cycle } => {
+                let Some(pending) = self.take_pending(*waiter) else { return Vec::new() };
+                pending.told(&Answer::Refused(Refusal::Deadlock { cycle: cycle.clone() }))
+            }
             Event::SessionClosed { session } => {
                 let theirs =
                     |(waiter, pending): (&WaiterId, &Pending)| (pending.session == *session).then_some(*waiter);
@@ -443,8 +455,7 @@ impl Desk {
             }
             Withdrawal::Disconnected => Answer::Withdrawn,
         };
-        let to = |ticket| Told { ticket, answer: answer.clone(), after: 0, alone: false };
-        pending.tickets.into_iter().map(to).collect()
+        pending.told(&answer)
     }
 
     /// What must be durable before an answer is told. A release only frees, and rides on the next sync.
@@ -520,6 +531,7 @@ fn frees(event: &Event) -> bool {
         | Event::Expired { .. }
         | Event::Forced { .. }
         | Event::Withdrawn { .. }
+        | Event::Deadlocked { .. }
         | Event::SessionClosed { .. }
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }
@@ -555,6 +567,7 @@ fn is_awaited(event: &Event) -> bool {
         | Event::Forced { .. }
         | Event::Queued(_)
         | Event::Withdrawn { .. }
+        | Event::Deadlocked { .. }
         | Event::SessionClosed { .. }
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }

@@ -71,6 +71,7 @@ mod tests {
     use lockkeeper_core::key::{Key, Target};
     use lockkeeper_core::lock::{Lock, LockId, Token, WaiterId};
     use lockkeeper_core::mode::Mode;
+    use lockkeeper_core::outcome::CycleStep;
     use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
     use lockkeeper_core::span::Span;
     use lockkeeper_core::time::{Millis, Time};
@@ -170,7 +171,20 @@ mod tests {
             },
             Event::PortsFreed { sessions: vec![SessionId::parse("s").unwrap()] },
             Event::ServerSeen { server: "host 7".to_owned(), settings: "ttl 30 s".to_owned() },
+            deadlocked(),
         ]
+    }
+
+    fn deadlocked() -> Event {
+        Event::Deadlocked {
+            waiter: WaiterId(16),
+            cycle: vec![CycleStep {
+                session: SessionId::parse("s").unwrap(),
+                agent: AgentName::parse("a").unwrap(),
+                wanted: Target::new(Key::parse("src/b.rs").unwrap(), Span::WHOLE).unwrap(),
+                blocker: SessionId::parse("t").unwrap(),
+            }],
+        }
     }
 
     /// Ledgers that exist must stay readable: if this fails, the change needs a new version and a way to read the old.

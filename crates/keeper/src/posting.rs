@@ -52,6 +52,7 @@ pub(crate) fn renewed(state: &State, events: &[Event]) -> Vec<LockId> {
             | Event::Forced { .. }
             | Event::Queued(_)
             | Event::Withdrawn { .. }
+            | Event::Deadlocked { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
             | Event::SessionsForgotten { .. }

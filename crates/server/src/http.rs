@@ -222,7 +222,7 @@ async fn answer(
         Ok(body) => respond(service.call(operation, Input::Json(&body), caller).await),
         Err(no) => answer_no(&no),
     };
-    service.let_others_answer().await;
+    service.turns.let_others_answer().await;
     response
 }
 

@@ -10,7 +10,7 @@ mod ports;
 mod sessions;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -46,14 +46,11 @@ pub use self::policy::{ReadPolicy, policy};
 use crate::door;
 use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
-use crate::turns;
+use crate::turns::Turns;
 use crate::view::Viewer;
 
 /// How long a list waits for what others keep beside the locks.
 const OUTSIDE_PATIENCE: Duration = Duration::from_secs(3);
-
-/// So many requests are no crowd.
-const FEW: usize = 4;
 
 /// Room for an answer about one lock, so that it is made in one piece.
 const ANSWER_BYTES: usize = 512;
@@ -146,8 +143,7 @@ pub struct Service {
     started_at: jiff::Timestamp,
     pub(crate) stopping: CancellationToken,
     asked_to_stop: AtomicBool,
-    /// Requests that are not answered yet.
-    open: AtomicUsize,
+    pub(crate) turns: Turns,
     /// Who holds locks over HTTP, by the name they give themselves.
     pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
 }
@@ -170,22 +166,6 @@ impl Noted {
     fn actor(&mut self, actor: &Actor) {
         self.session = Some(actor.session.clone());
         self.agent = Some(actor.agent.clone());
-    }
-}
-
-/// Counts a request as long as it is not answered.
-struct OpenRequest<'a>(&'a AtomicUsize);
-
-impl OpenRequest<'_> {
-    fn new(open: &AtomicUsize) -> OpenRequest<'_> {
-        open.fetch_add(1, Ordering::Relaxed);
-        OpenRequest(open)
-    }
-}
-
-impl Drop for OpenRequest<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -226,7 +206,7 @@ impl Service {
             started_at: jiff::Timestamp::now(),
             stopping,
             asked_to_stop: AtomicBool::new(false),
-            open: AtomicUsize::new(0),
+            turns: Turns::default(),
             holders: Mutex::default(),
         }
     }
@@ -270,18 +250,9 @@ impl Service {
         self.audit.flush();
     }
 
-    /// Before an answer is written: whoever is answered by the same batch makes theirs first, and then all are written in one
-    /// go. A client with several connections is woken once by that, and waking costs more than all the rest. A few do not wait
-    /// for each other.
-    pub(crate) async fn let_others_answer(&self) {
-        if self.open.load(Ordering::Relaxed) > FEW {
-            turns::after_others().await;
-        }
-    }
-
     /// Answers one request that is no stream.
     pub async fn call(&self, operation: Operation, input: Input<'_>, caller: &Caller) -> Reply {
-        let _open = OpenRequest::new(&self.open);
+        let _turn = self.turns.begin();
         let started = Instant::now();
         let mut noted = Noted::default();
         let body = match permitted(operation, caller) {

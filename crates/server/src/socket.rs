@@ -132,7 +132,7 @@ impl Connection {
                 Some(frame) = streamed.recv(), if !streams.is_empty() => out.extend_from_slice(&frame),
                 // Whatever is ready goes out in one write.
                 () = std::future::ready(()), if !out.is_empty() => {
-                    self.service.let_others_answer().await;
+                    self.service.turns.let_others_answer().await;
                     self.flush(&mut out).await?;
                 }
                 read = read_more(&mut self.reader, &mut incoming), if open.len() < OPEN_MAX => {

@@ -1,9 +1,44 @@
-//! Turns among connections that are served by one thread.
+//! Turns among the requests that one thread serves.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
+/// So many requests are no crowd.
+const FEW: usize = 4;
+
+/// Knows how many requests are not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    open: AtomicUsize,
+}
+
+/// A request, as long as it is not answered.
+pub(crate) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    pub(crate) fn begin(&self) -> Turn<'_> {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Turn(self)
+    }
+
+    /// Before an answer is written: whoever is answered by the same batch makes theirs first, and then all are written in one
+    /// go. A client with several connections is woken once by that, and waking costs more than all the rest. A few do not wait
+    /// for each other.
+    pub(crate) async fn let_others_answer(&self) {
+        if self.open.load(Ordering::Relaxed) > FEW {
+            after_others().await;
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Comes back when everything that is ready now has had its turn.
-pub(crate) async fn after_others() {
+async fn after_others() {
     let mut came_back = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut came_back, true) {

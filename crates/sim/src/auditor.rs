@@ -349,7 +349,7 @@ impl Auditor {
                 && known.end_asked.is_none()
                 && known.lock.mode.conflicts(lock.mode)
                 && known.lock.target.overlaps(&lock.target)
-                && known.lock.token < lock.token
+                && (known.lock.acquired, known.lock.token) < (lock.acquired, lock.token)
                 && lock.acquired < known.lock.expires
         });
         if let Some(early) = early {
@@ -449,17 +449,8 @@ impl Auditor {
         }
     }
 
-    /// Nobody waits in a circle, unless it closed when somebody who waits lost or gave back what had kept it ahead of others:
-    /// the rules look for circles when a wait begins.
+    /// Nobody waits in a circle.
     fn check_cycle(&mut self, look: &Look) {
-        let meets = |known: &Known, it: &Waiting| it.wants.iter().any(|want| want.target.overlaps(&known.lock.target));
-        let is_gone = |known: &Known| !look.locks.iter().any(|lock| lock.token == known.lock.token);
-        let uncovered = |it: &Waiting| {
-            self.known.values().any(|known| known.lock.session == it.session && meets(known, it) && is_gone(known))
-        };
-        if look.waiting.iter().any(uncovered) {
-            return;
-        }
         let blocked_by = |session: &SessionId| -> Vec<SessionId> {
             let wants = look.waiting.iter().filter(|waiting| waiting.session == *session).flat_map(|it| &it.wants);
             let blocks = |want: &Want, lock: &Lock| {

@@ -17,8 +17,9 @@ const TRIED_FIRST: &[(Bug, u64)] = &[
     (Bug::UnknownIsNothing, 369),
     (Bug::FullRefusesReleases, 302),
     (Bug::ExpiresEarly, 1035),
-    (Bug::OverdueGranted, 7467),
+    (Bug::OverdueGranted, 14077),
     (Bug::DeadGranted, 1173),
+    (Bug::LateCycleOverlooked, 7234),
     (Bug::QuotaOneMore, 246),
     (Bug::QuotaForgotten, 246),
 ];

@@ -135,6 +135,10 @@ impl Deciding<'_> {
             },
         }));
         let freed = pauses.iter().flat_map(|key| self.state.freed_by_pause(key)).collect();
+        if !pauses.is_empty() {
+            // Those who wait for the feature wait for this session now.
+            self.end_circles_of(&acquire.actor.session);
+        }
         (Outcome::Granted { locks, fresh }, freed)
     }
 

@@ -74,6 +74,8 @@ impl Deciding<'_> {
             request: None,
             quota_kept: 0,
         }));
+        self.end_circles_without(&over);
+        self.end_circles_without(&lost);
     }
 }
 

@@ -3,7 +3,7 @@
 use lockkeeper_core::command::{Acquire, Command, Which};
 use lockkeeper_core::feature::{Feasibility, Feature, FeatureEnd};
 use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::{Answer, Limit, NotFound, Refusal};
+use lockkeeper_core::outcome::{Answer, Limit, NotFound, Outcome, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
@@ -100,6 +100,47 @@ fn pauses_come_before_finishes_whoever_was_first() {
     assert_eq!(house.holders("feature:F-1:pause"), ["boss"]);
     house.release("boss", "feature:F-1:pause");
     assert_eq!(house.holders("feature:F-1:pause"), ["late"]);
+}
+
+/// `s` holds z and waits for y, for a feature.
+fn waiting_for_a_feature() -> House {
+    let mut house = House::new();
+    house.granted("s", "z");
+    house.granted("c", "y");
+    let wanted = Acquire { feature: Some("F-1".into()), wait: Millis(60_000), ..wanting("s", &["y"]) };
+    assert!(matches!(house.outcome(Command::Acquire(wanted)), Outcome::Queued(_)));
+    house
+}
+
+#[test]
+fn who_pauses_a_feature_is_waited_for_by_those_who_wait_for_it() {
+    let mut house = waiting_for_a_feature();
+    house.granted("boss", "feature:F-1:pause");
+    let refusal = house.refused(Command::Acquire(Acquire { wait: Millis(1000), ..wanting("boss", &["z"]) }));
+    let Refusal::Deadlock { cycle } = refusal else { panic!("{refusal:?}") };
+    let told: Vec<String> = cycle.iter().map(|step| format!("{} wants {}", step.session, step.wanted)).collect();
+    assert_eq!(told, ["boss wants z", "s wants feature:F-1:pause"]);
+}
+
+#[test]
+fn who_waits_for_those_whose_feature_it_pauses_waits_no_longer() {
+    let mut house = waiting_for_a_feature();
+    house.queue("boss", &["z"], 5);
+    house.granted("boss", "feature:F-1:pause");
+    let left: Vec<_> = house.state.waiters().map(|waiter| waiter.asked.session.to_string()).collect();
+    assert_eq!(left, ["s"]);
+}
+
+#[test]
+fn a_wait_that_became_a_circle_during_a_pause_is_ended_with_it() {
+    let mut house = waiting_for_a_feature();
+    house.queue("b", &["z"], 5);
+    house.granted("boss", "feature:F-1:pause");
+    house.release("c", "y");
+    house.granted("b", "y");
+    house.release("boss", "feature:F-1:pause");
+    let left: Vec<_> = house.state.waiters().map(|waiter| waiter.asked.session.to_string()).collect();
+    assert_eq!(left, ["b"]);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Who waits, in which order, and what ends a wait.
 
-use lockkeeper_core::command::{Acquire, Command};
+use lockkeeper_core::command::{Acquire, Command, External, Which};
+use lockkeeper_core::event::Event;
+use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Blocker, Refusal};
+use lockkeeper_core::session::{AgentName, Intention};
 use lockkeeper_core::time::Millis;
 
 use crate::house::{House, busy, wanting};
@@ -140,6 +143,65 @@ fn whoever_waits_overtakes_nobody_and_closes_no_circle_by_it() {
     busy(house.tell(Command::Acquire(Acquire { priority: 10, ..wanting("s", &["k1#50-60"]) })));
     house.tell(Command::Acquire(Acquire { priority: 10, ..wanting("other", &["k1#50-60"]) }));
     assert_eq!(house.holders("k1#50"), ["other"], "who waits for nothing may");
+}
+
+#[test]
+fn a_wait_that_becomes_a_circle_when_its_session_loses_something_is_ended_with_the_circle() {
+    type Ending = fn(&mut House);
+    let endings: [(&str, Ending); 4] = [
+        ("released", |house| _ = house.release("a", "x")),
+        ("forced", |house| {
+            let (by, reason) = (AgentName::parse("boss").unwrap(), Intention::parse("mine").unwrap());
+            let which = Which::Key(Key::parse("x").unwrap(), None);
+            house.tell(Command::ForceRelease { by, reason, which, request: None });
+        }),
+        ("expired", |house| {
+            house.beat("b");
+            house.wait(2000);
+            house.outcome(Command::Sweep);
+        }),
+        ("taken from outside", |house| {
+            let seen = vec![External { key: Key::parse("x").unwrap(), left: Some(Millis(1)) }];
+            house.outcome(Command::SeeExternal { seen });
+            house.wait(1000);
+            house.outcome(Command::Sweep);
+        }),
+    ];
+    for (ended, end) in endings {
+        let mut house = House::new();
+        house.granted("a", "z");
+        house.granted("c", "y");
+        house.tell(Command::Acquire(Acquire { ttl: Millis(1000), ..wanting("a", &["x"]) }));
+        house.queue("b", &["x"], 5);
+        house.queue("b", &["z"], 5);
+        house.queue("a", &["x", "y"], 5);
+        end(&mut house);
+        assert_eq!(house.holders("x"), ["b"], "{ended}");
+        let broken = house.ledger.iter().filter_map(|(_, event)| match event {
+            Event::Deadlocked { cycle, .. } => Some(cycle),
+            _ => None,
+        });
+        let told: Vec<String> =
+            broken.flatten().map(|step| format!("{} wants {}", step.session, step.wanted)).collect();
+        assert_eq!(told, ["a wants x", "b wants z"], "{ended}");
+        assert_eq!(house.state.waiter_count(), 1, "{ended}: b waits on");
+        house.release("a", "z");
+        assert_eq!(house.holders("z"), ["b"], "{ended}");
+    }
+}
+
+#[test]
+fn who_stood_behind_a_wait_that_became_a_circle_gets_what_is_free() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.granted("a", "z");
+    house.granted("c", "y~");
+    house.queue("b", &["x"], 5);
+    house.queue("b", &["z"], 5);
+    house.queue("a", &["x", "y"], 5);
+    house.queue("d", &["y~"], 5);
+    house.release("a", "x");
+    assert_eq!(house.holders("y"), ["c", "d"]);
 }
 
 #[test]

@@ -151,16 +151,20 @@ fn an_event_is_on_the_disk_before_it_has_a_name_and_its_name_before_the_answer()
     }
 }
 
+fn write_expired_claims(proof: &Proof, count: u64) {
+    for number in 1..=count {
+        let text = format!(
+            r#"{{"type":"lock_acquired","node_id":"1.{number}","owner":"a","expires_at":"2024-01-01T00:00:00Z"}}"#
+        );
+        write_raw(proof, number, &text)();
+    }
+}
+
 #[test]
 fn much_to_reap_keeps_nobody_out_for_long() {
     let proof = Proof::new(Profile::Doc);
     let ledger = proof.open();
-    for number in 1..=40 {
-        let text = format!(
-            r#"{{"type":"lock_acquired","node_id":"1.{number}","owner":"a","expires_at":"2024-01-01T00:00:00Z"}}"#
-        );
-        write_raw(&proof, number, &text)();
-    }
+    write_expired_claims(&proof, 40);
     // A slow disk; somebody waits as long as one hold may last, and a little.
     let path = proof.path();
     let rival = std::thread::spawn(move || {
@@ -200,12 +204,7 @@ fn a_long_ledger_is_read_before_it_is_locked() {
 fn what_stopped_a_reaping_is_told_with_what_was_done() {
     let proof = Proof::new(Profile::Doc);
     let ledger = proof.open();
-    for number in 1..=3 {
-        let text = format!(
-            r#"{{"type":"lock_acquired","node_id":"1.{number}","owner":"a","expires_at":"2024-01-01T00:00:00Z"}}"#
-        );
-        write_raw(&proof, number, &text)();
-    }
+    write_expired_claims(&proof, 3);
     let (mut syncs, lock) = (0, proof.lock_file());
     watch_steps(Some(Box::new(move |step| {
         syncs += usize::from(step == "sync file");

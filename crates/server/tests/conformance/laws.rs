@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper_wire::operation::Operation;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::doors::{House, wanting};
 
@@ -20,6 +20,7 @@ macro_rules! laws {
             a_release_hands_over_within_moments
             a_wait_that_is_over_says_lock_timeout
             a_circle_of_waits_is_refused
+            a_wait_that_becomes_a_circle_is_ended_with_the_circle
             p5_only_the_owner_releases_and_renews
             p8_a_dead_sessions_lock_is_free_soon_after_its_ttl
             a_heartbeat_keeps_all_locks
@@ -134,6 +135,25 @@ pub(crate) fn a_circle_of_waits_is_refused(house: &House) {
     assert_eq!(no["cycle"].as_array().map(Vec::len), Some(2), "{no}");
     house.ask(RELEASE, release("b", "y"));
     assert_eq!(waiting.join().expect("an answer").0, 200);
+}
+
+pub(crate) fn a_wait_that_becomes_a_circle_is_ended_with_the_circle(house: &House) {
+    for path in ["x", "z"] {
+        house.granted("a", path, json!({}));
+    }
+    house.granted("c", "y", json!({}));
+    let set = |session: &str, paths: [&str; 2]| {
+        let locks: Vec<Value> = paths.iter().map(|path| json!({ "file_path": path })).collect();
+        json!({ "session_id": session, "agent_id": session, "locks": locks, "wait_ms": 20_000 })
+    };
+    let theirs = house.ask_aside(ACQUIRE, set("b", ["x", "z"]));
+    let ours = house.ask_aside(ACQUIRE, set("a", ["x", "y"]));
+    house.ask(RELEASE, release("a", "x"));
+    let (status, no) = ours.join().expect("an answer");
+    assert_eq!((status, no["error"].as_str()), (409, Some("deadlock")), "{no}");
+    assert_eq!(no["cycle"].as_array().map(Vec::len), Some(2), "{no}");
+    house.ask(RELEASE, release("a", "z"));
+    assert_eq!(theirs.join().expect("an answer").0, 200);
 }
 
 pub(crate) fn p5_only_the_owner_releases_and_renews(house: &House) {

@@ -90,6 +90,7 @@ impl Serve {
 
     async fn serve(&self, config: &Config) -> Result<(), Failure> {
         let socket = self.socket.clone().unwrap_or_else(|| config.socket());
+        start::check_socket(&socket)?;
         // Everything that can be wrong is looked at before a service that runs is asked to go.
         let durability = match self.durability.clone().or_else(|| config.durability()).as_deref() {
             None | Some("always") => Durability::Always,
@@ -296,7 +297,7 @@ async fn take_over(socket: &std::path::Path, background: bool) -> Result<(), Fai
         }
     }
     let give_up = Instant::now() + HANDOVER_TIME_MAX;
-    while Instant::now() < give_up && tokio::net::UnixStream::connect(socket).await.is_ok() {
+    while Instant::now() < give_up && serve::listens(socket).await.unwrap_or(false) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())

@@ -227,7 +227,8 @@ impl State {
     }
 
     fn renew(&mut self, now: Time, id: LockId, ttl: Option<Millis>) {
-        let lives_on = |lock: &&Arc<Lock>| !lock.is_finish() && !planted::is(Bug::RenewalIgnored);
+        let ends = |lock: &Lock| lock.is_finish() && !planted::is(Bug::FinishRenewed);
+        let lives_on = |lock: &&Arc<Lock>| !ends(lock) && !planted::is(Bug::RenewalIgnored);
         let Some(lock) = self.lock(id).filter(lives_on) else { return };
         let mut lock = Lock::clone(lock);
         lock.ttl = ttl.unwrap_or(lock.ttl);

@@ -23,7 +23,7 @@ pub struct Actor {
 }
 
 /// One key of an acquisition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Want {
     pub target: Target,
     pub mode: Mode,

@@ -17,6 +17,7 @@ mod room;
 mod session;
 mod sweep;
 
+use self::deadlock::Entangled;
 use crate::command::{Actor, Command, Request};
 use crate::event::Event;
 use crate::lock::LockId;
@@ -41,6 +42,7 @@ struct Deciding<'a> {
     state: &'a mut State,
     cx: &'a Context<'a>,
     events: &'a mut Vec<Event>,
+    entangled: Entangled,
 }
 
 /// A refusal on the way out of a rule. Boxed: refusals are large, and most answers are none.
@@ -50,7 +52,7 @@ impl State {
     /// Decides one command, and appends what happened to `events`.
     pub fn decide(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
         self.prepare(cx, command, events);
-        let mut deciding = Deciding { state: self, cx, events };
+        let mut deciding = Deciding::new(self, cx, events);
         let decided = match command {
             Command::Acquire(acquire) => deciding.acquire(acquire),
             Command::Release { actor, which, token, request } => {
@@ -83,18 +85,20 @@ impl State {
             }
             Command::Sweep => Ok(Outcome::Nothing),
         };
+        deciding.end_circles();
         decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))
     }
 
     /// Does what comes before a command is decided, and appends what happened to `events`. Doing it twice changes nothing.
     pub fn prepare(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) {
-        let mut deciding = Deciding { state: self, cx, events };
+        let mut deciding = Deciding::new(self, cx, events);
         // What others are seen to have is handed to nobody, however late it is.
         if let Command::SeeExternal { seen } = command {
             deciding.see_external(seen);
         }
         // Judged here, not by a timer: a late sweep must not lengthen a lease.
         deciding.sweep();
+        deciding.end_circles();
     }
 
     /// The answer that an outcome becomes once its events are applied with their true stamp.
@@ -141,9 +145,14 @@ impl State {
     }
 }
 
-impl Deciding<'_> {
+impl<'a> Deciding<'a> {
+    fn new(state: &'a mut State, cx: &'a Context<'a>, events: &'a mut Vec<Event>) -> Deciding<'a> {
+        Deciding { state, cx, events, entangled: Entangled::default() }
+    }
+
     /// Records an event and applies it to the working state.
     fn record(&mut self, event: Event) {
+        self.note_entangled(&event);
         self.state.apply(self.cx.now, &event);
         self.events.push(event);
     }

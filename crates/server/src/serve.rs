@@ -67,6 +67,20 @@ impl Drop for PrivateSocket {
     }
 }
 
+/// Whether somebody listens on a socket. One that can't take another connection does.
+pub async fn listens(path: &Path) -> std::io::Result<bool> {
+    loop {
+        let Err(error) = tokio::net::UnixStream::connect(path).await else { return Ok(true) };
+        match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => return Ok(false),
+            ErrorKind::WouldBlock => return Ok(true),
+            // Whoever listened has just gone.
+            ErrorKind::ConnectionReset => {}
+            _ => return Err(error),
+        }
+    }
+}
+
 /// Opens the private socket: nobody but its owner may connect. A socket that nobody listens on is replaced.
 pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
     match path.symlink_metadata() {
@@ -77,9 +91,7 @@ pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // One that can't take another connection listens too: only a refusal says that nobody does.
-    let nobody = |error: &std::io::Error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
-    if !tokio::net::UnixStream::connect(path).await.as_ref().is_err_and(nobody) {
+    if listens(path).await? {
         let message = format!("another service listens on {}", path.display());
         return Err(std::io::Error::new(ErrorKind::AddrInUse, message));
     }

@@ -1,16 +1,20 @@
 //! Checks the promises. Knows only what clients sent and were told, and when.
 
+mod looks;
+
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use lockkeeper_core::command::{Acquire, Want};
 use lockkeeper_core::key::Target;
-use lockkeeper_core::lock::{Lock, LockId, Token};
+use lockkeeper_core::lock::{FeatureId, Lock, LockId, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict};
+use lockkeeper_core::ports::Ports;
 use lockkeeper_core::session::SessionId;
 
+pub(crate) use self::looks::{Look, Waiting};
 use crate::air::BEGIN;
 use crate::ends::{EndAsked, Ends};
 use crate::weather::Kind;
@@ -25,23 +29,6 @@ const LATE_MAX: u64 = 60_000_000;
 pub struct Broken {
     pub promise: &'static str,
     pub how: String,
-}
-
-/// Somebody in the queue, as a list shows it.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiting {
-    pub session: SessionId,
-    pub wants: Vec<Want>,
-    pub priority: u8,
-}
-
-/// What somebody who lists everything is told.
-#[derive(Clone, Debug)]
-pub(crate) struct Look {
-    pub locks: Vec<Arc<Lock>>,
-    /// In the order of the queue.
-    pub waiting: Vec<Waiting>,
-    pub rooms: Vec<(SessionId, Target)>,
 }
 
 /// A lock that somebody was told of as theirs.
@@ -100,6 +87,8 @@ pub(crate) struct Auditor {
     seen_waiting: Vec<Seen>,
     grants: Vec<Granted>,
     fresh: HashMap<SessionId, Vec<u64>>,
+    /// Ports that somebody was told of as theirs; `true`: their end was asked for since.
+    ports: Vec<(Arc<Ports>, bool)>,
     /// When the power went: releases that were told before may have come back.
     power_lost: Vec<u64>,
     broken: Vec<Broken>,
@@ -119,6 +108,7 @@ impl Auditor {
             seen_waiting: Vec::new(),
             grants: Vec::new(),
             fresh: HashMap::new(),
+            ports: Vec::new(),
             power_lost: Vec::new(),
             broken: Vec::new(),
             hash: DefaultHasher::new(),
@@ -202,6 +192,13 @@ impl Auditor {
         let nothing = busy.conflicts.is_empty() && busy.reason != BusyReason::TimedOut;
         if nothing || !busy.conflicts.iter().all(real) {
             self.breaks("refusal", || format!("{session} was refused {:?} because of {busy:?}", asked.wants));
+        }
+    }
+
+    /// It was told that its feature is paused: somebody else must have done that.
+    pub(crate) fn paused(&mut self, asked: &Acquire, by: &Lock) {
+        if by.session == asked.actor.session || !pauses(by, asked.feature.as_ref()) {
+            self.breaks("refusal", || format!("{asked:?} was refused because of {by:?}"));
         }
     }
 
@@ -339,22 +336,24 @@ impl Auditor {
         self.tokens.push((now, greatest));
     }
 
-    /// By the engine's own times, two locks that exclude each other never lived at once.
+    /// By the engine's own times, two locks that exclude each other never lived at once, and nothing was granted for a feature
+    /// while it was paused.
     fn check_expiry(&mut self, lock: &Arc<Lock>) {
         if !self.keeps_everything() {
             return;
         }
+        let excludes = |known: &Lock| known.mode.conflicts(lock.mode) && known.target.overlaps(&lock.target);
         let early = self.known.values().find(|known| {
             known.lock.session != lock.session
                 && known.end_asked.is_none()
-                && known.lock.mode.conflicts(lock.mode)
-                && known.lock.target.overlaps(&lock.target)
+                && (excludes(&known.lock) || pauses(&known.lock, lock.feature.as_ref()))
                 && (known.lock.acquired, known.lock.token) < (lock.acquired, lock.token)
                 && lock.acquired < known.lock.expires
         });
         if let Some(early) = early {
             let how = format!("{lock:?} was granted before {:?} had expired", early.lock);
-            self.breaks("P4", || how);
+            let promise = if excludes(&early.lock) { "P4" } else { "pause" };
+            self.breaks(promise, || how);
         }
     }
 
@@ -374,6 +373,24 @@ impl Auditor {
 
     pub(crate) fn forget_quota(&mut self, session: &SessionId) {
         self.fresh.remove(session);
+    }
+
+    pub(crate) fn ports_end_asked(&mut self, session: &SessionId) {
+        for (ports, ended) in &mut self.ports {
+            *ended |= ports.session == *session;
+        }
+    }
+
+    /// By the engine's own times, no two sessions had the same ports at once.
+    pub(crate) fn has_ports(&mut self, ports: &Arc<Ports>) {
+        let both = |(other, ended): &&(Arc<Ports>, bool)| {
+            let first = other.allocated <= ports.allocated && ports.allocated < other.expires && !ended;
+            other.session != ports.session && other.base == ports.base && first
+        };
+        if let Some((other, _)) = self.ports.iter().find(both).filter(|_| self.keeps_everything()).cloned() {
+            self.breaks("ports", || format!("{other:?} and {ports:?}"));
+        }
+        self.ports.push((ports.clone(), false));
     }
 
     /// The owner was told that something it held is gone.
@@ -405,116 +422,6 @@ impl Auditor {
         }
     }
 
-    /// Somebody listed everything.
-    pub(crate) fn looked(&mut self, sent: u64, now: u64, look: &Look) {
-        self.check_conflicts(look);
-        self.check_cycle(look);
-        self.check_progress(look);
-        for lock in &look.locks {
-            self.check_explained(sent, now, lock);
-        }
-        self.check_missing(sent, now, look);
-        for waiting in &look.waiting {
-            self.seen_waiting.push(Seen { waiting: waiting.clone(), at: now });
-        }
-    }
-
-    fn check_conflicts(&mut self, look: &Look) {
-        for (place, one) in look.locks.iter().enumerate() {
-            let conflict = look.locks[..place].iter().find(|other| {
-                one.session != other.session && one.mode.conflicts(other.mode) && one.target.overlaps(&other.target)
-            });
-            if let Some(other) = conflict {
-                self.breaks("P1", || format!("listed together: {one:?} and {other:?}"));
-            }
-        }
-    }
-
-    /// Nobody waits whose turn it is.
-    fn check_progress(&mut self, look: &Look) {
-        for (place, waiting) in look.waiting.iter().enumerate() {
-            let blocked = waiting.wants.iter().any(|want| {
-                let meets = |mode: Mode, target: &Target| mode.conflicts(want.mode) && target.overlaps(&want.target);
-                let held = |lock: &Arc<Lock>| lock.session != waiting.session && meets(lock.mode, &lock.target);
-                let earlier = |other: &Waiting| {
-                    other.session != waiting.session && other.wants.iter().any(|it| meets(it.mode, &it.target))
-                };
-                let busy =
-                    |(session, room): &(SessionId, Target)| *session != waiting.session && meets(Mode::Exclusive, room);
-                look.locks.iter().any(held) || look.waiting[..place].iter().any(earlier) || look.rooms.iter().any(busy)
-            });
-            if !blocked {
-                self.breaks("progress", || format!("{waiting:?} waits for nothing: {look:?}"));
-            }
-        }
-    }
-
-    /// Nobody waits in a circle.
-    fn check_cycle(&mut self, look: &Look) {
-        let blocked_by = |session: &SessionId| -> Vec<SessionId> {
-            let wants = look.waiting.iter().filter(|waiting| waiting.session == *session).flat_map(|it| &it.wants);
-            let blocks = |want: &Want, lock: &Lock| {
-                lock.session != *session && lock.mode.conflicts(want.mode) && lock.target.overlaps(&want.target)
-            };
-            let of = |want: &Want| {
-                look.locks.iter().filter(|lock| blocks(want, lock)).map(|lock| lock.session.clone()).collect::<Vec<_>>()
-            };
-            wants.flat_map(of).collect()
-        };
-        for waiting in &look.waiting {
-            let (mut next, mut reached) = (blocked_by(&waiting.session), Vec::new());
-            while let Some(session) = next.pop() {
-                if session == waiting.session {
-                    self.breaks("deadlock", || format!("{session} waits for itself: {look:?}"));
-                    return;
-                }
-                if !reached.contains(&session) {
-                    next.extend(blocked_by(&session));
-                    reached.push(session);
-                }
-            }
-        }
-    }
-
-    /// Every lock that is listed was asked for, and not given back before.
-    fn check_explained(&mut self, sent: u64, now: u64, lock: &Arc<Lock>) {
-        if let Some(known) = self.known.get(&lock.token) {
-            let gone = known.end_told.filter(|told| *told < sent);
-            let came_back = self.power_lost.iter().any(|lost| gone.is_some_and(|gone| lost.abs_diff(gone) <= SLACK));
-            if let Some(gone) = gone.filter(|_| self.keeps_everything() && !came_back) {
-                self.breaks("P6", || format!("{lock:?} was released at {gone} and listed at {sent}"));
-            }
-            return;
-        }
-        let asked = self.asks.iter().any(|ask| {
-            ask.session == lock.session
-                && ask.sent <= now
-                && ask.refused.is_none_or(|refused| refused >= sent)
-                && ask.wants.iter().any(|want| want.target == lock.target)
-        });
-        // A waiter that was told to have gone may come back with an older past.
-        if !asked && self.keeps_everything() {
-            self.breaks("P9", || format!("nobody asked for {lock:?}, or was told that it is not theirs"));
-        }
-    }
-
-    /// What was told as held and cannot have ended is listed.
-    fn check_missing(&mut self, sent: u64, now: u64, look: &Look) {
-        if !self.keeps_everything() {
-            return;
-        }
-        let missing = self.known.values().find(|known| {
-            known.told < sent
-                && known.end_asked.is_none()
-                && BEGIN + now < known.lock.expires.0
-                && !look.locks.iter().any(|lock| lock.token == known.lock.token)
-        });
-        if let Some(missing) = missing {
-            let how = format!("{:?} was told as held, and not listed at {now}", missing.lock);
-            self.breaks("P6", || how);
-        }
-    }
-
     /// Nobody who came later, with no more priority, was served earlier.
     fn check_order(&mut self, sent: u64, session: &SessionId, wants: &[Want], acquired: u64) {
         if !self.keeps_everything() {
@@ -523,9 +430,18 @@ impl Auditor {
         let same = |waiting: &Waiting| waiting.session == *session && waiting.wants == *wants;
         // Seen since it asked: an earlier place in the queue may have been given up.
         let Some(seen) = self.seen_waiting.iter().find(|seen| same(&seen.waiting) && seen.at > sent) else { return };
-        let overlap = |theirs: &[Want]| {
-            theirs.iter().any(|a| wants.iter().any(|b| a.mode.conflicts(b.mode) && a.target.overlaps(&b.target)))
+        // Whoever is paused is passed over, and who paused may never have heard of it.
+        let feature = seen.waiting.feature.as_deref();
+        let pauses = |want: &Want| {
+            want.mode == Mode::Exclusive && feature.is_some() && want.target.key.paused_feature() == feature
         };
+        if self.asks.iter().any(|ask| ask.session != *session && ask.wants.iter().any(pauses)) {
+            return;
+        }
+        // Pauses come before finishes.
+        let goes_first = |a: &Want, b: &Want| a.target.key.paused_feature().is_some() && b.mode == Mode::Shared;
+        let meets = |a: &Want, b: &Want| a.mode.conflicts(b.mode) && a.target.overlaps(&b.target) && !goes_first(a, b);
+        let overlap = |theirs: &[Want]| theirs.iter().any(|a| wants.iter().any(|b| meets(a, b)));
         let overtaken = self.grants.iter().find(|grant| {
             grant.session != *session
                 && !grant.entangled
@@ -577,4 +493,9 @@ impl Auditor {
             self.breaks("P7", || format!("one request, two answers: {first:?} and {again:?}"));
         }
     }
+}
+
+/// Whether whoever has this keeps others from what they ask for a feature.
+fn pauses(lock: &Lock, feature: Option<&FeatureId>) -> bool {
+    lock.mode == Mode::Exclusive && feature.is_some_and(|feature| lock.target.key.paused_feature() == Some(feature))
 }

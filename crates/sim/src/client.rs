@@ -1,5 +1,7 @@
 //! A client: asks for this and that, beats, forgets, dies; and believes what it was told, no longer than it may.
 
+mod others;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,14 +11,14 @@ use lockkeeper_core::key::Target;
 use lockkeeper_core::lock::{Lock, LockId, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
-use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
+use lockkeeper_core::session::{Intention, RequestId, SessionId};
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
 
 use crate::auditor::Auditor;
 use crate::ends::Ends;
 use crate::server::Reply;
-use crate::wishes::{actor, asked, drawn_target, look_at, session, shown};
+use crate::wishes::{actor, asked, drawn_target, feature, look_at, session, shown};
 use crate::world::World;
 
 /// A holder trusts a lease a hundredth less than its TTL, for the drift of clocks.
@@ -124,6 +126,7 @@ impl Client {
                 87..91 => self.close_or_open().await,
                 91..93 => self.force().await,
                 93..96 => self.room().await,
+                96 if weather.features > 0 => self.ports().await,
                 _ => self.renew_one().await,
             }
         }
@@ -230,10 +233,10 @@ impl Client {
     }
 
     fn drawn_acquire(&self) -> Acquire {
-        let mut rng = self.world.air.rng();
+        let (mut rng, weather) = (self.world.air.rng(), &self.world.air.weather);
         let count = if rng.u8(..4) == 0 { rng.usize(2..=3) } else { 1 };
         let wants = (0..count).map(|_| Want {
-            target: drawn_target(&mut rng, self.world.air.weather.files),
+            target: drawn_target(&mut rng, weather),
             mode: if rng.u8(..3) == 0 { Mode::Shared } else { Mode::Exclusive },
         });
         let mut wants: Vec<Want> = wants.collect();
@@ -243,6 +246,7 @@ impl Client {
         let wait = [0, 0, 0, 100, 2000, 2000, 20_000, 120_000][rng.usize(..8)];
         let named = rng.u8(..10) < 6;
         let priority = if rng.u8(..5) == 0 { rng.u8(4..=6) } else { 5 };
+        let worked_on = (weather.features > 0 && rng.bool()).then(|| feature(rng.usize(..weather.features)));
         drop(rng);
         let mut mind = self.mind();
         mind.made += 1;
@@ -257,7 +261,7 @@ impl Client {
             ttl: Millis(mind.ttl),
             wait: Millis(wait),
             priority,
-            feature: None,
+            feature: worked_on,
             request,
         }
     }
@@ -294,8 +298,10 @@ impl Client {
                     let named = format!("{refusal:?}");
                     let word = named.split(['(', ' ']).next().unwrap_or_default().to_owned();
                     self.audit().note(now, self.number, word.as_bytes(), || format!("is refused: {named:.300}"));
-                    if let Refusal::Busy(busy) = &refusal {
-                        self.audit().busy(&acquire, busy);
+                    match &refusal {
+                        Refusal::Busy(busy) => self.audit().busy(&acquire, busy),
+                        Refusal::Paused { by } => self.audit().paused(&acquire, by),
+                        _ => {}
                     }
                     self.audit().refused(now, ask);
                     return;
@@ -351,7 +357,9 @@ impl Client {
         if now - sent > acquire.ttl.0 * 100 {
             self.beat_once(locks).await;
         } else {
-            for lock in locks {
+            // Asking again makes no finish longer.
+            let believed = locks.iter().enumerate().filter(|(place, lock)| *place < fresh || !lock.is_finish());
+            for (_, lock) in believed {
                 self.believe(sent, lock);
             }
         }
@@ -383,7 +391,8 @@ impl Client {
         }
         let now = self.now();
         self.audit().note(now, self.number, locks.len(), || format!("beat: {}", shown(&locks)));
-        for lock in &locks {
+        // No beat makes a finish longer.
+        for lock in locks.iter().filter(|lock| !lock.is_finish()) {
             let believed = self.mind().held.get(&lock.id).is_some_and(|(_, until)| now < *until);
             if believed || new.iter().any(|new| new.id == lock.id) {
                 self.believe(sent, lock);
@@ -413,7 +422,8 @@ impl Client {
                     self.audit().breaks("P5", || format!("a stale token renewed {lock:?}"));
                 }
                 let believed = |id| self.mind().held.get(&id).is_some_and(|(_, until): &(_, u64)| now < *until);
-                for lock in locks.iter().filter(|lock| believed(lock.id)).collect::<Vec<_>>() {
+                let longer = |lock: &&Arc<Lock>| !lock.is_finish() && believed(lock.id);
+                for lock in locks.iter().filter(longer).collect::<Vec<_>>() {
                     self.believe(sent, lock);
                 }
             }
@@ -497,26 +507,6 @@ impl Client {
         }
     }
 
-    /// Tries to end or to renew what others hold.
-    async fn meddle(&self) {
-        let now = self.now();
-        let session = self.mind().session.clone();
-        let Some(lock) = self.world.a_lock_not_of(&session, now) else { return };
-        let actor = self.actor();
-        // With its token: after a power loss the id may name another lock, even one's own.
-        let (which, token) = (Which::Id(lock.id), Some(lock.token));
-        let command = if self.draw(2) == 0 {
-            Command::Release { actor, which, token, request: None }
-        } else {
-            Command::Renew { actor, which, ttl: Some(Millis(1000)), token }
-        };
-        if let Heard::Told(Answer::Released { locks } | Answer::Renewed { locks, .. }) = self.call(command, 0).await
-            && locks.iter().any(|theirs| theirs.session != session)
-        {
-            self.audit().breaks("P5", || format!("{session} got at {lock:?}"));
-        }
-    }
-
     async fn look(&self) {
         let (air, sent) = (&self.world.air, self.now());
         let server = self.world.some_server();
@@ -544,6 +534,7 @@ impl Client {
         if self.draw(2) == 0 {
             let asked = self.audit().end_asked(sent, Ends::Closed(session.clone()));
             self.audit().forget_quota(&session);
+            self.audit().ports_end_asked(&session);
             self.mind().held.clear();
             self.mind().requests.clear();
             if let Heard::Told(Answer::Closed { released, .. }) = self.call(Command::CloseSession { actor }, 0).await {
@@ -567,28 +558,5 @@ impl Client {
                 self.audit().knows(now, sent, lock);
             }
         }
-    }
-
-    async fn force(&self) {
-        let key = drawn_target(&mut self.world.air.rng(), self.world.air.weather.files).key;
-        let (by, reason) = (AgentName::parse("operator").expect("a name"), Intention::default());
-        let sent = self.now();
-        let asked = self.audit().end_asked(sent, Ends::Key(None, key.clone()));
-        let command = Command::ForceRelease { by, reason, which: Which::Key(key, None), request: None };
-        if let Heard::Told(_) | Heard::Nothing = self.call(command, 0).await {
-            let now = self.now();
-            self.audit().end_answered(now, asked);
-        }
-    }
-
-    async fn room(&self) {
-        let key = drawn_target(&mut self.world.air.rng(), self.world.air.weather.files).key;
-        let actor = self.actor();
-        let command = if self.draw(2) == 0 {
-            Command::OpenRoom { actor, key, busy: Millis(2000) }
-        } else {
-            Command::CloseRoom { actor, key }
-        };
-        self.call(command, 0).await;
     }
 }

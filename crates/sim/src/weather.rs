@@ -53,6 +53,8 @@ pub struct Weather {
     pub quota: u32,
     /// How many files there are to fight for.
     pub files: usize,
+    /// How many features are worked on, paused and finished.
+    pub features: usize,
 }
 
 impl Weather {
@@ -86,6 +88,7 @@ impl Weather {
             bytes_factor: 1,
             quota: 0,
             files: 0,
+            features: 0,
         }
     }
 
@@ -106,6 +109,9 @@ impl Weather {
         let (crashes, pauses, failovers) = (sometimes(1500, 15_000), sometimes(2000, 15_000), sometimes(3000, 12_000));
         // Now and then nobody is there for so long that whoever waited counts as dead.
         let long_night = rng.u8(..6) == 0;
+        // Drawn beside the others: a day without features is what it was.
+        let mut aside = Rng::with_seed(!rng.clone().u64(..));
+        let with_features = aside.u8(..3) == 0;
         Weather {
             kind,
             servers: if kind == Kind::Disk { 1 } else { rng.usize(2..=4) },
@@ -135,6 +141,7 @@ impl Weather {
             bytes_factor: if rng.bool() { rng.u64(200..3000) } else { 1 },
             quota: if rng.u8(..5) == 0 { rng.u32(5..30) } else { 0 },
             files: rng.usize(1..=3),
+            features: if with_features { aside.usize(1..=2) } else { 0 },
         }
     }
 }

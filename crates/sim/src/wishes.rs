@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use lockkeeper_core::command::{Acquire, Actor, Command, Want};
 use lockkeeper_core::key::{Key, Target};
-use lockkeeper_core::lock::Lock;
+use lockkeeper_core::lock::{FeatureId, Lock};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::time::Millis;
 
 use crate::auditor::{Look, Waiting};
+use crate::weather::Weather;
 
 pub(crate) fn session(number: usize, life: usize) -> SessionId {
     SessionId::parse(&format!("c{number}-{life}")).expect("a session")
@@ -35,9 +36,22 @@ pub(crate) fn wanting(session: &SessionId, target: &Target) -> Command {
     })
 }
 
+pub(crate) fn feature(number: usize) -> FeatureId {
+    format!("F{number}").as_str().into()
+}
+
+/// Who has it pauses a feature, or finishes work on it.
+fn pause(number: usize) -> Target {
+    Target::new(Key::parse(&format!("feature:{}:pause", feature(number))).expect("a key"), Span::WHOLE)
+        .expect("a target")
+}
+
 /// Files and lines of them, trees, and things that are no files.
-pub(crate) fn drawn_target(rng: &mut fastrand::Rng, files: usize) -> Target {
-    let file = rng.usize(..files);
+pub(crate) fn drawn_target(rng: &mut fastrand::Rng, weather: &Weather) -> Target {
+    if weather.features > 0 && rng.u8(..6) == 0 {
+        return pause(rng.usize(..weather.features));
+    }
+    let file = rng.usize(..weather.files);
     let (key, lines) = match rng.u8(..20) {
         0 => ("src/**".to_owned(), false),
         1 => ("src/*".to_owned(), false),
@@ -56,10 +70,11 @@ pub(crate) fn drawn_target(rng: &mut fastrand::Rng, files: usize) -> Target {
 }
 
 /// Everything that can be fought for, as whole keys.
-pub(crate) fn everything(files: usize) -> Vec<Target> {
-    let files = (0..files).map(|file| format!("src/f{file}.rs"));
+pub(crate) fn everything(weather: &Weather) -> Vec<Target> {
+    let files = (0..weather.files).map(|file| format!("src/f{file}.rs"));
     let keys = files.chain(["db:schema:users".to_owned(), "flag:a/*".to_owned(), "src/**".to_owned()]);
-    keys.map(|key| Target::new(Key::parse(&key).expect("a key"), Span::WHOLE).expect("a target")).collect()
+    let keys = keys.map(|key| Target::new(Key::parse(&key).expect("a key"), Span::WHOLE).expect("a target"));
+    keys.chain((0..weather.features).map(pause)).collect()
 }
 
 /// What a list shows, in an order of its own.
@@ -72,6 +87,7 @@ pub(crate) fn look_at(state: &lockkeeper_core::state::State) -> Look {
         session: waiter.asked.session.clone(),
         wants: waiter.asked.wants.clone(),
         priority: waiter.asked.priority,
+        feature: waiter.asked.feature.clone(),
     });
     let rooms =
         state.rooms().map(|room| (room.session.clone(), Target::new(room.key.clone(), Span::WHOLE).expect("whole")));

@@ -8,8 +8,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use lockkeeper_core::lock::Lock;
 use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::ports::PortRules;
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::Rules;
+use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::settings::Settings;
 
 use crate::air::{Air, BEGIN};
@@ -91,7 +93,9 @@ impl World {
     async fn new(weather: Weather, rng: Rng, traced: bool) -> Arc<World> {
         let air = Arc::new(Air::new(weather.clone(), rng));
         let store = Store::new(air.clone()).await;
-        let rules = Rules { quota_limit: weather.quota, ..Rules::default() };
+        // Too few for all, and soon free.
+        let ports = PortRules { sessions: 3, ttl: Millis(4000), ..PortRules::default() };
+        let rules = Rules { quota_limit: weather.quota, ports, ..Rules::default() };
         let settings = |number: usize| Settings {
             rules: rules.clone(),
             writer: Some(number as u64 + 1),
@@ -253,7 +257,7 @@ impl World {
         tokio::time::sleep(ALL_FREE).await;
         self.check_replay().await;
         let session = SessionId::parse("reckoner").expect("a session");
-        for target in everything(self.air.weather.files) {
+        for target in everything(&self.air.weather) {
             let server = self.some_server();
             match self.servers[server].ask(wanting(&session, &target), false).await {
                 Reply::Said(Ok(Answer::Granted { .. })) => {}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use super::deadlock::Patience;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
@@ -135,10 +136,6 @@ impl Deciding<'_> {
             },
         }));
         let freed = pauses.iter().flat_map(|key| self.state.freed_by_pause(key)).collect();
-        if !pauses.is_empty() {
-            // Those who wait for the feature wait for this session now.
-            self.end_circles_of(&acquire.actor.session);
-        }
         (Outcome::Granted { locks, fresh }, freed)
     }
 
@@ -268,9 +265,24 @@ impl State {
         session: &SessionId,
         want: &Want,
         rank: Rank,
+        visit: impl FnMut(Blocker) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.blockers_within(&mut Patience::endless(), session, want, rank, visit)
+    }
+
+    /// The same, as far as patience reaches.
+    pub(super) fn blockers_within(
+        &self,
+        patience: &mut Patience,
+        session: &SessionId,
+        want: &Want,
+        rank: Rank,
         mut visit: impl FnMut(Blocker) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.held_against(session, &want.target, want.mode, |lock| visit(Blocker::Held(lock.clone())))?;
+        self.held_against(session, &want.target, want.mode, |lock| {
+            patience.look()?;
+            visit(Blocker::Held(lock.clone()))
+        })?;
         self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))?;
         if self.waiter_count() == 0 || planted::is(Bug::QueueJumped) {
             return ControlFlow::Continue(());
@@ -279,9 +291,11 @@ impl State {
         // Asked only when somebody waits for the same: it looks through the session's own locks.
         let mut covered = None;
         let stopped = self.waiting_for(&want.target, want.mode, |waiter| {
+            patience.look()?;
             let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target == want.target).filter(|_| pauses);
             let before = theirs.map_or(waiter.rank() < rank, |theirs| comes_before(theirs, waiter.rank(), want, rank));
-            if waiter.asked.session == *session || !before || self.is_passed_over(waiter) {
+            let passed_over = self.is_passed_over(waiter) && !planted::is(Bug::PausedInTheWay);
+            if waiter.asked.session == *session || !before || passed_over {
                 return ControlFlow::Continue(());
             }
             if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {

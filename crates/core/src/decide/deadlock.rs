@@ -1,21 +1,133 @@
-//! Finds the cycle that a wait closes, and spells it out.
+//! Circles of waits: a wait that would close one is refused, one that became one is ended, both with the circle spelled out.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 
+use super::Deciding;
 use super::acquire::comes_before;
+use super::queue::targets;
 use crate::command::{Acquire, Want};
-use crate::event::Enqueued;
+use crate::event::{Enqueued, Event};
 use crate::key::Target;
-use crate::lock::FeatureId;
+use crate::lock::{FeatureId, LockId};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
+use crate::planted::{self, Bug};
 use crate::session::{AgentName, SessionId};
 use crate::state::State;
 use crate::waiter::{Rank, Waiter};
 
-/// How many blockers one decision looks at. A circle that is hidden behind more than that ends with a wait's own end.
-pub(super) const LOOKED_AT_MAX: usize = 20_000;
+/// To look through so many of a session's own locks is one look.
+const OWN_LOCKS_A_LOOK: usize = 100;
+
+/// How many locks and waiters may be looked at yet.
+pub(super) struct Patience(usize);
+
+impl Patience {
+    pub(super) fn endless() -> Patience {
+        Patience(usize::MAX)
+    }
+
+    /// That of one decision. A circle that is hidden behind more ends with a wait's own end.
+    fn for_circles() -> Patience {
+        Patience(20_000)
+    }
+
+    pub(super) fn look(&mut self) -> ControlFlow<()> {
+        self.look_at(1)
+    }
+
+    fn look_at(&mut self, many: usize) -> ControlFlow<()> {
+        self.0 = self.0.saturating_sub(many);
+        if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Who may wait for somebody new, or be waited for by somebody new: every circle that a decision closes goes through one of them.
+#[derive(Default)]
+pub(super) struct Entangled {
+    /// They lost something, or are paused no longer.
+    losers: BTreeSet<SessionId>,
+    /// They wait for something, and got something else: perhaps past somebody who is paused, or wants to finish.
+    winners: BTreeSet<SessionId>,
+}
+
+impl Deciding<'_> {
+    pub(super) fn note_entangled(&mut self, event: &Event) {
+        if self.state.waiter_count() == 0 {
+            return;
+        }
+        match event {
+            Event::Granted(grant) => {
+                let served = usize::from(grant.waiter.is_some());
+                if self.state.waiters_of(&grant.session).nth(served).is_some() {
+                    self.entangled.winners.insert(grant.session.clone());
+                }
+            }
+            Event::Released { locks, .. }
+            | Event::Expired { locks }
+            | Event::Forced { locks, .. }
+            | Event::GivenBack { locks, .. } => self.note_losers(locks),
+            Event::SessionClosed { session } => {
+                let locks: Vec<LockId> = self.state.locks_of(session).collect();
+                self.note_losers(&locks);
+            }
+            Event::Renewed { .. }
+            | Event::Queued(_)
+            | Event::Withdrawn { .. }
+            | Event::Deadlocked { .. }
+            | Event::Beaten { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionsForgotten { .. }
+            | Event::LossAccepted { .. }
+            | Event::RoomOpened { .. }
+            | Event::RoomClosed { .. }
+            | Event::Vanished { .. }
+            | Event::FeatureRegistered(_)
+            | Event::FeatureEnded { .. }
+            | Event::PortsAllocated { .. }
+            | Event::PortsFreed { .. }
+            | Event::ServerSeen { .. } => {}
+        }
+    }
+
+    fn note_losers(&mut self, locks: &[LockId]) {
+        for lock in locks.iter().filter_map(|id| self.state.lock(*id)) {
+            let losers = &mut self.entangled.losers;
+            if self.state.waiters_of(&lock.session).next().is_some() && !losers.contains(&lock.session) {
+                losers.insert(lock.session.clone());
+            }
+            let paused = self.state.waiters_of_paused(&lock.target.key);
+            losers.extend(paused.map(|waiter| waiter.asked.session.clone()));
+        }
+    }
+
+    /// Ends the waits that became circles: of those who lost something, before those who got something; whoever came last goes.
+    pub(super) fn end_circles(&mut self) {
+        let mut patience = Patience::for_circles();
+        loop {
+            let Entangled { losers, winners } = &mut self.entangled;
+            let sessions = std::mem::take(if losers.is_empty() { winners } else { losers });
+            if sessions.is_empty() || patience.is_over() {
+                return;
+            }
+            let waiters = sessions.iter().flat_map(|session| self.state.waiters_of(session));
+            let suspects: BTreeSet<_> = waiters.map(|waiter| (waiter.rank(), waiter.id())).collect();
+            for (_, id) in suspects.into_iter().rev() {
+                let Some(waiter) = self.state.waiter(id).cloned() else { continue };
+                let Some(cycle) = self.state.cycle_of(&waiter, &mut patience) else { continue };
+                if !planted::is(Bug::LateCycleOverlooked) {
+                    self.record(Event::Deadlocked { waiter: id, cycle });
+                    self.hand_over(targets(&waiter.asked.wants).collect());
+                }
+            }
+        }
+    }
+}
 
 /// Somebody who waits, or would.
 struct Waiting<'a> {
@@ -24,13 +136,12 @@ struct Waiting<'a> {
     wants: &'a [Want],
     feature: Option<&'a FeatureId>,
     rank: Rank,
-    in_queue: bool,
 }
 
 impl<'a> From<&'a Waiter> for Waiting<'a> {
     fn from(waiter: &'a Waiter) -> Waiting<'a> {
         let Enqueued { session, agent, wants, feature, .. } = &waiter.asked;
-        Waiting { session, agent, wants, feature: feature.as_ref(), rank: waiter.rank(), in_queue: true }
+        Waiting { session, agent, wants, feature: feature.as_ref(), rank: waiter.rank() }
     }
 }
 
@@ -39,18 +150,25 @@ impl State {
     pub(super) fn cycle(&self, acquire: &Acquire, rank: Rank) -> Option<Vec<CycleStep>> {
         let Acquire { actor, wants, feature, .. } = acquire;
         let (session, agent) = (&actor.session, &actor.agent);
-        let newcomer = Waiting { session, agent, wants, feature: feature.as_ref(), rank, in_queue: false };
+        let newcomer = Waiting { session, agent, wants, feature: feature.as_ref(), rank };
         if !self.is_waited_for(&newcomer) {
             return None;
         }
-        let mut patience = LOOKED_AT_MAX;
-        self.way_back(&newcomer, &mut patience)
+        let mut patience = Patience::for_circles();
+        let mut search = Search::new(Some(&newcomer), &mut patience);
+        self.waits_for(&newcomer, None, &mut search);
+        // It may stand in the way of somebody for whom its session waits already.
+        for waiter in self.waiters_of(session) {
+            self.waits_for(&Waiting::from(&**waiter), None, &mut search);
+        }
+        self.way_back(session, search)
     }
 
-    /// The cycle of sessions that wait for each other with somebody who is in the queue. `patience`: how many blockers may be
-    /// looked at yet.
-    pub(super) fn cycle_of(&self, waiter: &Waiter, patience: &mut usize) -> Option<Vec<CycleStep>> {
-        self.way_back(&Waiting::from(waiter), patience)
+    /// The cycle of sessions that wait for each other with somebody who is in the queue. `patience`: how much may be looked at yet.
+    fn cycle_of(&self, waiter: &Waiter, patience: &mut Patience) -> Option<Vec<CycleStep>> {
+        let mut search = Search::new(None, patience);
+        self.waits_for(&Waiting::from(waiter), None, &mut search);
+        self.way_back(&waiter.asked.session, search)
     }
 
     /// Whether anybody could be waiting for the newcomer: who has nothing and overtakes nobody closes no cycle.
@@ -71,14 +189,14 @@ impl State {
             })
     }
 
-    /// Walks from the newcomer over those it waits for, nearest first, until it comes back to the newcomer's session.
-    fn way_back(&self, newcomer: &Waiting<'_>, patience: &mut usize) -> Option<Vec<CycleStep>> {
-        let mut search = Search { newcomer, steps: Vec::new(), seen: HashSet::new(), patience };
-        self.waits_for(newcomer, None, &mut search);
+    /// Walks on over those who are waited for, nearest first, until it comes back to this session.
+    fn way_back(&self, session: &SessionId, mut search: Search<'_>) -> Option<Vec<CycleStep>> {
         let mut next = 0;
-        while let Some((step, _)) = search.steps.get(next) {
+        while let Some((step, _)) = search.steps.get(next)
+            && !search.patience.is_over()
+        {
             let blocker = step.blocker.clone();
-            if blocker == *newcomer.session {
+            if blocker == *session {
                 return Some(search.path(next));
             }
             for waiter in self.waiters_of(&blocker) {
@@ -91,30 +209,39 @@ impl State {
 
     /// Adds a step for each session that somebody waits for and that was not reached yet.
     fn waits_for(&self, from: &Waiting<'_>, by: Option<usize>, search: &mut Search<'_>) {
-        let newcomer = search.newcomer;
         if let Some(pause) = self.pause_of(from.feature, from.session) {
             search.add(from, &pause.target, &pause.session, by);
         }
-        let new = self.parts(from.session, from.wants).new;
-        for want in &new {
-            let _ = self.blockers(from.session, want, from.rank, |blocker| {
-                match &blocker {
-                    Blocker::Held(_) | Blocker::Waiting { .. } => {
-                        search.add(from, &want.target, blocker.session(), by);
-                    }
+        let own = self.entry(from.session).map_or(0, |entry| entry.locks.len());
+        for want in &self.parts(from.session, from.wants).new {
+            if search.patience.look_at(1 + own / OWN_LOCKS_A_LOOK).is_break() {
+                return;
+            }
+            let covered = self.covered_by_own(from.session, &want.target, want.mode);
+            if by.is_some() && !covered && !search.goes_further_back(want, from.rank) {
+                continue;
+            }
+            let mut found = Vec::new();
+            let _ = self.blockers_within(search.patience, from.session, want, from.rank, |blocker| {
+                match blocker {
+                    // It ends by itself, and soon.
+                    Blocker::Held(lock) if lock.is_finish() => {}
+                    Blocker::Held(lock) => found.push((None, lock.session.clone())),
+                    Blocker::Waiting { waiter, .. } => found.push((Some(waiter.rank()), waiter.asked.session.clone())),
                     // A person waits for nobody.
                     Blocker::Room(_) => {}
                 }
-                *search.patience = search.patience.saturating_sub(1);
-                if *search.patience > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                ControlFlow::Continue(())
             });
-            if newcomer.in_queue {
-                continue;
+            // From the end of the queue: whoever stands further ahead waits for no more.
+            found.sort_by(|(one, _), (other, _)| other.cmp(one));
+            for (_, session) in &found {
+                search.add(from, &want.target, session, by);
             }
+            let Some(newcomer) = search.newcomer.filter(|newcomer| newcomer.session != from.session) else { continue };
             // It is not in the queue yet, but would stand before those it overtakes.
             let before = |theirs: &Want| conflict(want, theirs) && comes_before(theirs, newcomer.rank, want, from.rank);
-            let covered = || self.covered_by_own(from.session, &want.target, want.mode);
-            if from.session != newcomer.session && newcomer.wants.iter().any(before) && !covered() {
+            if newcomer.wants.iter().any(before) && !covered {
                 search.add(from, &want.target, newcomer.session, by);
             }
         }
@@ -123,13 +250,29 @@ impl State {
 
 /// Who was reached so far, and from where.
 struct Search<'a> {
-    newcomer: &'a Waiting<'a>,
+    newcomer: Option<&'a Waiting<'a>>,
     steps: Vec<(CycleStep, Option<usize>)>,
     seen: HashSet<SessionId>,
-    patience: &'a mut usize,
+    /// From how far back in the queue it was looked who is in the way of this.
+    looked_from: HashMap<Want, Rank>,
+    patience: &'a mut Patience,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(newcomer: Option<&'a Waiting<'a>>, patience: &'a mut Patience) -> Search<'a> {
+        Search { newcomer, steps: Vec::new(), seen: HashSet::new(), looked_from: HashMap::new(), patience }
+    }
+
+    /// Whether nobody further back has looked yet who is in the way of the same. Whoever stands ahead of somebody waits for nobody
+    /// else, but perhaps for that one, who was reached before.
+    fn goes_further_back(&mut self, want: &Want, rank: Rank) -> bool {
+        if self.looked_from.get(want).is_some_and(|looked_from| *looked_from > rank) {
+            return false;
+        }
+        self.looked_from.insert(want.clone(), rank);
+        true
+    }
+
     fn add(&mut self, from: &Waiting<'_>, wanted: &Target, blocker: &SessionId, by: Option<usize>) {
         if self.seen.insert(blocker.clone()) {
             let (session, agent) = (from.session.clone(), from.agent.clone());

@@ -22,13 +22,13 @@ impl Deciding<'_> {
     /// Nobody is asked: they have it. Whoever waits, waits for them too. Before time does its work: what is seen goes on, and
     /// nothing that they have is handed to anybody.
     pub(super) fn see_external(&mut self, seen: &[External]) {
-        let external = SessionId::external();
+        let (external, mut freed) = (SessionId::external(), Vec::new());
         for External { key, left } in seen {
             let known = self.state.own_on_key(&external, key).next().map(|lock| (lock.id, lock.expires));
             match (known, left) {
                 (Some((id, _)), None) => {
                     self.record(Event::Released { session: external.clone(), locks: vec![id], request: None });
-                    self.hand_over(vec![Target { key: key.clone(), span: Span::WHOLE }]);
+                    freed.push(Target { key: key.clone(), span: Span::WHOLE });
                 }
                 (Some((id, expires)), Some(left)) => {
                     let seen = self.now().plus(*left);
@@ -41,6 +41,7 @@ impl Deciding<'_> {
                 (None, None) => {}
             }
         }
+        self.hand_over(freed);
     }
 
     fn grant_external(&mut self, key: &Key, left: Millis) {
@@ -74,8 +75,6 @@ impl Deciding<'_> {
             request: None,
             quota_kept: 0,
         }));
-        self.end_circles_without(&over);
-        self.end_circles_without(&lost);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::command::Actor;
 use crate::event::Event;
 use crate::limits::PORTS_EACH;
 use crate::outcome::{Answer, Outcome, Refusal};
+use crate::planted::{self, Bug};
 use crate::ports::PortRules;
 use crate::session::SessionId;
 
@@ -29,6 +30,7 @@ impl Deciding<'_> {
     fn free_ports(&self, rules: PortRules, taken: &[u16]) -> Result<u16, Refused> {
         let used = self.state.ports.len();
         let given = self.state.ports().flat_map(|ports| ports.base..=ports.base.saturating_add(PORTS_EACH - 1));
+        let given = given.filter(|_| !planted::is(Bug::PortsGivenTwice));
         let taken: HashSet<u16> = taken.iter().copied().chain(given).collect();
         let free = |base: &u16| (*base..=base.saturating_add(PORTS_EACH - 1)).all(|port| !taken.contains(&port));
         rules

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use super::Deciding;
-use super::deadlock::LOOKED_AT_MAX;
 use crate::command::Want;
 use crate::event::{Event, Withdrawal};
 use crate::key::Target;
-use crate::lock::{Lock, WaiterId};
+use crate::lock::WaiterId;
 use crate::mode::Mode;
 use crate::outcome::{Answer, Outcome};
 use crate::planted::{self, Bug};
@@ -44,43 +42,6 @@ impl Deciding<'_> {
                 }
             }
             freed = next_freed;
-        }
-    }
-
-    /// Hands on what these locks kept from others, and ends the waits that can't end without them.
-    pub(super) fn freed(&mut self, locks: &[Arc<Lock>]) {
-        self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
-        self.end_circles_without(locks);
-    }
-
-    /// Ends the waits that became circles without these locks: only those who held them, and those whose feature they paused,
-    /// can wait for anybody new now. Of a circle, whoever came last goes.
-    pub(super) fn end_circles_without(&mut self, locks: &[Arc<Lock>]) {
-        if self.state.waiter_count() == 0 {
-            return;
-        }
-        let mut suspects = BTreeSet::new();
-        for lock in locks {
-            let own = self.state.waiters_of(&lock.session);
-            suspects.extend(own.chain(self.state.waiters_of_paused(&lock.target.key)).map(|it| (it.rank(), it.id())));
-        }
-        self.end_circles(suspects);
-    }
-
-    /// Ends the waits of a session that became circles.
-    pub(super) fn end_circles_of(&mut self, session: &SessionId) {
-        self.end_circles(self.state.waiters_of(session).map(|waiter| (waiter.rank(), waiter.id())).collect());
-    }
-
-    fn end_circles(&mut self, suspects: BTreeSet<(Rank, WaiterId)>) {
-        let mut patience = LOOKED_AT_MAX;
-        for (_, id) in suspects.into_iter().rev() {
-            let Some(waiter) = self.state.waiter(id).cloned() else { continue };
-            let Some(cycle) = self.state.cycle_of(&waiter, &mut patience) else { continue };
-            if !planted::is(Bug::LateCycleOverlooked) {
-                self.record(Event::Deadlocked { waiter: id, cycle });
-                self.hand_over(targets(&waiter.asked.wants).collect());
-            }
         }
     }
 

@@ -43,7 +43,7 @@ impl Deciding<'_> {
             let ids = locks.iter().map(|lock| lock.id).collect();
             self.record(Event::Released { session: session.clone(), locks: ids, request: request.cloned() });
             if !planted::is(Bug::HandOverForgotten) {
-                self.freed(&locks);
+                self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
             }
         }
         Ok(Outcome::Told(Answer::Released { locks }))
@@ -60,7 +60,7 @@ impl Deciding<'_> {
         if !locks.is_empty() {
             let ids = locks.iter().map(|lock| lock.id).collect();
             self.record(Event::GivenBack { session: session.clone(), locks: ids });
-            self.freed(&locks);
+            self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
         }
         Outcome::Told(Answer::Released { locks })
     }
@@ -87,7 +87,7 @@ impl Deciding<'_> {
         let ids = locks.iter().map(|lock| lock.id).collect();
         let request = request.map(|request| (operator, request.clone()));
         self.record(Event::Forced { locks: ids, by: by.clone(), reason: reason.clone(), request });
-        self.freed(&locks);
+        self.hand_over(locks.iter().map(|lock| lock.target.clone()).collect());
         Ok(Outcome::Told(Answer::ForceReleased { locks }))
     }
 }

@@ -84,7 +84,6 @@ impl Deciding<'_> {
         freed.extend(released.iter().map(|lock| lock.target.clone()));
         self.record(Event::SessionClosed { session: session.clone() });
         self.hand_over(freed);
-        self.end_circles_without(&released);
         Ok(Outcome::Told(Answer::Closed { session: session.clone(), released }))
     }
 

@@ -13,10 +13,10 @@ impl Deciding<'_> {
         }
         let locks = self.state.overdue_locks(now);
         if !locks.is_empty() {
-            let expired: Vec<_> = locks.iter().filter_map(|id| self.state.lock(*id).cloned()).collect();
+            let freed = locks.iter().filter_map(|id| self.state.lock(*id)).map(|lock| lock.target.clone()).collect();
             self.record(Event::Expired { locks });
             if !planted::is(Bug::ExpiryNotHandedOver) {
-                self.freed(&expired);
+                self.hand_over(freed);
             }
         }
         for key in self.state.overdue_rooms(now) {

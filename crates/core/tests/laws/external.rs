@@ -26,6 +26,19 @@ fn what_somebody_outside_has_is_a_lock_on_the_whole_file() {
 }
 
 #[test]
+fn what_is_seen_taken_in_the_same_look_is_handed_to_nobody() {
+    let mut house = House::new();
+    see(&mut house, "x", Some(5000));
+    house.queue("d", &["x", "y"], 5);
+    let key = |text| Key::parse(text).unwrap();
+    let gone = External { key: key("x"), left: None };
+    let taken = External { key: key("y"), left: Some(Millis(5000)) };
+    house.outcome(Command::SeeExternal { seen: vec![gone, taken] });
+    assert_eq!((house.holders("x"), house.holders("y")), (Vec::new(), vec!["~external".to_owned()]));
+    assert_eq!(house.state.waiter_count(), 1);
+}
+
+#[test]
 fn what_somebody_outside_has_ends_by_itself_and_is_followed_when_it_is_renewed() {
     let mut house = House::new();
     see(&mut house, "a", Some(5000));

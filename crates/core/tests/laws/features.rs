@@ -107,9 +107,13 @@ fn waiting_for_a_feature() -> House {
     let mut house = House::new();
     house.granted("s", "z");
     house.granted("c", "y");
-    let wanted = Acquire { feature: Some("F-1".into()), wait: Millis(60_000), ..wanting("s", &["y"]) };
-    assert!(matches!(house.outcome(Command::Acquire(wanted)), Outcome::Queued(_)));
+    queue_for_the_feature(&mut house, &["y"]);
     house
+}
+
+fn queue_for_the_feature(house: &mut House, keys: &[&str]) {
+    let wanted = Acquire { feature: Some("F-1".into()), wait: Millis(60_000), ..wanting("s", keys) };
+    assert!(matches!(house.outcome(Command::Acquire(wanted)), Outcome::Queued(_)));
 }
 
 #[test]
@@ -132,15 +136,98 @@ fn who_waits_for_those_whose_feature_it_pauses_waits_no_longer() {
 }
 
 #[test]
-fn a_wait_that_became_a_circle_during_a_pause_is_ended_with_it() {
+fn who_takes_what_somebody_paused_waits_for_waits_for_them_no_longer() {
     let mut house = waiting_for_a_feature();
     house.queue("b", &["z"], 5);
     house.granted("boss", "feature:F-1:pause");
     house.release("c", "y");
     house.granted("b", "y");
+    let left: Vec<_> = house.state.waiters().map(|waiter| waiter.asked.session.to_string()).collect();
+    assert_eq!(left, ["s"]);
+}
+
+#[test]
+fn a_wait_that_becomes_a_circle_when_its_feature_goes_on_is_ended() {
+    let mut house = House::new();
+    house.granted("b", "x");
+    house.granted("c", "y");
+    queue_for_the_feature(&mut house, &["x", "y"]);
+    house.granted("boss", "feature:F-1:pause");
+    house.queue("b", &["y"], 5);
     house.release("boss", "feature:F-1:pause");
     let left: Vec<_> = house.state.waiters().map(|waiter| waiter.asked.session.to_string()).collect();
     assert_eq!(left, ["b"]);
+}
+
+#[test]
+fn who_stands_behind_somebody_paused_may_be_in_a_circle_when_the_feature_goes_on() {
+    let mut house = House::new();
+    house.granted("c", "k");
+    house.granted("y", "m");
+    queue_for_the_feature(&mut house, &["k"]);
+    house.granted("boss", "feature:F-1:pause");
+    house.queue("s", &["m"], 5);
+    house.queue("y", &["k"], 5);
+    house.release("boss", "feature:F-1:pause");
+    assert_eq!(house.state.waiter_count(), 2, "s waits for y, which waits behind s: one of the waits is ended");
+    house.release("c", "k");
+    assert_eq!(house.holders("k"), ["s"]);
+}
+
+#[test]
+fn a_pause_that_overtakes_a_finish_closes_no_circle() {
+    let mut house = House::new();
+    house.granted("x", "z");
+    house.granted("y", "q");
+    house.granted("y", "r");
+    house.queue("x", &["feature:F-1:pause~", "q"], 5);
+    house.queue("s", &["z"], 5);
+    let pausing = Acquire { wait: Millis(1000), ..wanting("s", &["feature:F-1:pause", "r"]) };
+    let refusal = house.refused(Command::Acquire(pausing));
+    assert!(matches!(refusal, Refusal::Deadlock { .. }), "{refusal:?}");
+}
+
+#[test]
+fn a_finish_ends_by_itself_and_is_no_part_of_a_circle() {
+    let mut house = House::new();
+    house.granted("p", "z");
+    house.granted("y", "feature:F-1:pause~");
+    house.queue("y", &["z"], 5);
+    house.queue("p", &["feature:F-1:pause"], 5);
+}
+
+#[test]
+fn circles_that_free_the_next_pause_are_ended_one_after_the_other_however_many() {
+    const COUNT: usize = 1000;
+    let mut house = House::new();
+    for n in 0..COUNT {
+        house.granted("c", &format!("y{n}"));
+        house.granted(&format!("v{n}"), &format!("z{n}"));
+        let feature = Some(format!("F{n}").as_str().into());
+        let waits = Acquire { feature, wait: Millis(60_000), ..wanting(&format!("v{n}"), &[&format!("y{n}")]) };
+        house.outcome(Command::Acquire(waits));
+        house.queue(&format!("s{n}"), &[&format!("z{n}"), &format!("q{n}")], 5);
+        if n > 0 {
+            house.queue(&format!("s{n}"), &[&format!("feature:F{n}:pause"), &format!("q{}", n - 1)], 5);
+        }
+    }
+    house.granted("s0", "feature:F0:pause");
+    assert_eq!(house.holders(&format!("q{}", COUNT - 2)), [format!("s{}", COUNT - 1)]);
+}
+
+#[test]
+fn whoever_waits_by_the_thousand_for_a_paused_feature_is_looked_at_within_bounds() {
+    let mut house = House::new();
+    for n in 0..9000 {
+        house.granted(&format!("s{n}"), &format!("f{n}"));
+    }
+    for n in (1..9000).rev() {
+        let wanted = wanting(&format!("s{n}"), &[&format!("f{}", n - 1)]);
+        house.outcome(Command::Acquire(Acquire { feature: Some("F-1".into()), wait: Millis(60_000), ..wanted }));
+    }
+    house.granted("boss", "feature:F-1:pause");
+    house.release("boss", "feature:F-1:pause");
+    assert_eq!(house.state.waiter_count(), 8999);
 }
 
 #[test]

@@ -205,6 +205,41 @@ fn who_stood_behind_a_wait_that_became_a_circle_gets_what_is_free() {
 }
 
 #[test]
+fn a_crowd_on_another_key_hides_no_circle() {
+    let mut house = House::new();
+    house.granted("h", "k");
+    for n in 0..500 {
+        house.queue(&format!("w{n}"), &["k"], 5);
+    }
+    house.granted("a", "x");
+    house.granted("c", "y");
+    house.granted("q", "z~");
+    house.granted("a", "z~");
+    house.queue("b", &["x"], 5);
+    house.queue("b", &["z"], 5);
+    house.queue("a", &["x", "y"], 5);
+    house.queue("a", &["k"], 5);
+    house.release("a", "x");
+    let waits = house.state.waiters().filter(|waiter| waiter.asked.session.as_str() == "a").count();
+    assert_eq!(waits, 1, "for k");
+}
+
+#[test]
+fn a_wait_that_is_over_at_the_same_moment_closes_no_circle() {
+    let mut house = House::new();
+    house.granted("a", "z");
+    house.granted("c", "y");
+    house.tell(Command::Acquire(Acquire { ttl: Millis(1000), ..wanting("a", &["x"]) }));
+    house.queue("b", &["x"], 5);
+    house.outcome(Command::Acquire(Acquire { wait: Millis(1000), ..wanting("b", &["z"]) }));
+    house.queue("a", &["x", "y"], 5);
+    house.wait(1000);
+    house.outcome(Command::Sweep);
+    assert_eq!(house.holders("x"), ["b"]);
+    assert_eq!(house.state.waiter_count(), 1, "b waits for nothing of a's any more, and a waits on");
+}
+
+#[test]
 fn a_long_chain_of_waits_is_searched_without_harm() {
     let mut house = House::new();
     for n in 0..3000 {

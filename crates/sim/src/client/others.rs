@@ -1,0 +1,71 @@
+//! What a client does beside its own locks.
+
+use lockkeeper_core::command::{Command, Which};
+use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::session::{AgentName, Intention};
+use lockkeeper_core::time::Millis;
+
+use super::{Client, Heard};
+use crate::ends::Ends;
+use crate::wishes::drawn_target;
+
+impl Client {
+    /// Tries to end or to renew what others hold.
+    pub(super) async fn meddle(&self) {
+        let now = self.now();
+        let session = self.mind().session.clone();
+        let Some(lock) = self.world.a_lock_not_of(&session, now) else { return };
+        let actor = self.actor();
+        // With its token: after a power loss the id may name another lock, even one's own.
+        let (which, token) = (Which::Id(lock.id), Some(lock.token));
+        let command = if self.draw(2) == 0 {
+            Command::Release { actor, which, token, request: None }
+        } else {
+            Command::Renew { actor, which, ttl: Some(Millis(1000)), token }
+        };
+        if let Heard::Told(Answer::Released { locks } | Answer::Renewed { locks, .. }) = self.call(command, 0).await
+            && locks.iter().any(|theirs| theirs.session != session)
+        {
+            self.audit().breaks("P5", || format!("{session} got at {lock:?}"));
+        }
+    }
+
+    pub(super) async fn force(&self) {
+        let key = drawn_target(&mut self.world.air.rng(), &self.world.air.weather).key;
+        let (by, reason) = (AgentName::parse("operator").expect("a name"), Intention::default());
+        let sent = self.now();
+        let asked = self.audit().end_asked(sent, Ends::Key(None, key.clone()));
+        let command = Command::ForceRelease { by, reason, which: Which::Key(key, None), request: None };
+        if let Heard::Told(_) | Heard::Nothing = self.call(command, 0).await {
+            let now = self.now();
+            self.audit().end_answered(now, asked);
+        }
+    }
+
+    pub(super) async fn room(&self) {
+        let key = drawn_target(&mut self.world.air.rng(), &self.world.air.weather).key;
+        let actor = self.actor();
+        let command = if self.draw(2) == 0 {
+            Command::OpenRoom { actor, key, busy: Millis(2000) }
+        } else {
+            Command::CloseRoom { actor, key }
+        };
+        self.call(command, 0).await;
+    }
+
+    /// Asks for ports, or gives them back.
+    pub(super) async fn ports(&self) {
+        let actor = self.actor();
+        let session = actor.session.clone();
+        if self.draw(3) == 0 {
+            self.audit().ports_end_asked(&session);
+            self.call(Command::ReleasePorts { actor }, 0).await;
+        } else if let Heard::Told(Answer::PortsAllocated { ports }) =
+            self.call(Command::AllocatePorts { actor, taken: Vec::new() }, 0).await
+        {
+            let now = self.now();
+            self.audit().note(now, self.number, ports.base, || format!("has the ports from {} on", ports.base));
+            self.audit().has_ports(&ports);
+        }
+    }
+}

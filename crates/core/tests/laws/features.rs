@@ -216,21 +216,6 @@ fn circles_that_free_the_next_pause_are_ended_one_after_the_other_however_many()
 }
 
 #[test]
-fn whoever_waits_by_the_thousand_for_a_paused_feature_is_looked_at_within_bounds() {
-    let mut house = House::new();
-    for n in 0..9000 {
-        house.granted(&format!("s{n}"), &format!("f{n}"));
-    }
-    for n in (1..9000).rev() {
-        let wanted = wanting(&format!("s{n}"), &[&format!("f{}", n - 1)]);
-        house.outcome(Command::Acquire(Acquire { feature: Some("F-1".into()), wait: Millis(60_000), ..wanted }));
-    }
-    house.granted("boss", "feature:F-1:pause");
-    house.release("boss", "feature:F-1:pause");
-    assert_eq!(house.state.waiter_count(), 8999);
-}
-
-#[test]
 fn a_long_chain_of_pauses_is_handed_on_without_harm() {
     let mut house = House::new();
     house.granted("h", "hold");

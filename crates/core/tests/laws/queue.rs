@@ -213,8 +213,9 @@ fn a_crowd_on_another_key_hides_no_circle() {
     }
     house.granted("a", "x");
     house.granted("c", "y");
-    house.granted("q", "z~");
-    house.granted("a", "z~");
+    for session in ["q1", "q2", "a", "q3", "q4"] {
+        house.granted(session, "z~");
+    }
     house.queue("b", &["x"], 5);
     house.queue("b", &["z"], 5);
     house.queue("a", &["x", "y"], 5);
@@ -251,4 +252,18 @@ fn a_long_chain_of_waits_is_searched_without_harm() {
     let closing = Acquire { wait: Millis(1000), ..wanting("s2999", &["k0"]) };
     let refusal = house.refused(Command::Acquire(closing));
     assert!(matches!(&refusal, Refusal::Deadlock { cycle } if cycle.len() == 3000));
+}
+
+#[test]
+fn a_search_for_circles_ends_where_its_bound_is() {
+    const COUNT: usize = 9000;
+    let mut house = House::new();
+    for n in 0..COUNT {
+        house.granted(&format!("s{n}"), &format!("k{n}"));
+    }
+    for n in 0..COUNT - 1 {
+        house.queue(&format!("s{n}"), &[&format!("k{}", n + 1), &format!("free{n}")], 5);
+    }
+    // It is a circle, and too long to be seen as one.
+    house.queue(&format!("s{}", COUNT - 1), &["k0"], 5);
 }

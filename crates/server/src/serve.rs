@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Pid, test_kill_process};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -95,6 +96,7 @@ pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
         let message = format!("another service listens on {}", path.display());
         return Err(std::io::Error::new(ErrorKind::AddrInUse, message));
     }
+    remove_leftovers(path);
     // Bound under another name and made private before anybody can find it.
     let hidden: PathBuf = path.with_extension(format!("{}", std::process::id()));
     let _ = std::fs::remove_file(&hidden);
@@ -103,6 +105,19 @@ pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
     let found = hidden.symlink_metadata()?;
     std::fs::rename(&hidden, path)?;
     Ok(PrivateSocket { listener, path: path.to_owned(), file: (found.dev(), found.ino()) })
+}
+
+/// Removes what services left that were killed while they opened this socket.
+fn remove_leftovers(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for found in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let pid = found.extension().and_then(|pid| pid.to_str()?.parse().ok()).and_then(Pid::from_raw);
+        let is_gone = |pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
+        let is_socket = || found.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+        if found.file_stem() == path.file_stem() && pid.is_some_and(is_gone) && is_socket() {
+            let _ = std::fs::remove_file(&found);
+        }
+    }
 }
 
 pub async fn bind_http(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -322,6 +337,26 @@ mod tests {
         std::os::unix::net::UnixStream::connect(&path).expect("the successor's");
         drop(second);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_a_service_left_that_was_killed_while_it_began_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        drop(UnixListener::bind(path.with_extension(ended.id().to_string())).unwrap());
+        let living = path.with_extension(rustix::process::getppid().unwrap().to_string());
+        drop(UnixListener::bind(&living).unwrap());
+        let no_socket = path.with_extension(format!("0{}", ended.id()));
+        std::fs::write(&no_socket, "").unwrap();
+        let _socket = bind_socket(&path).await.unwrap();
+        let mut left: Vec<PathBuf> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        left.sort();
+        let mut expected = vec![path, living, no_socket];
+        expected.sort();
+        assert_eq!(left, expected);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

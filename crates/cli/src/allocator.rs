@@ -17,6 +17,10 @@ pub(crate) fn set_up_for_batches() {
     }
     let mut arguments = std::env::args_os();
     let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else { return };
+    if program.file_name().is_none_or(|file| file.to_string_lossy().starts_with("ld")) {
+        // Started through the loader, which would take the first argument for a program.
+        return;
+    }
     let error = Command::new(program).arg0(name).args(arguments).env(TUNABLES, AT_HAND).exec();
     // Slower, and as good as before.
     tracing::debug!(%error, "the allocator is as it was");

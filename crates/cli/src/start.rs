@@ -14,8 +14,8 @@ use crate::config::{self, Config};
 
 /// How long a service may take to start, and others to wait for it.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// The longest name that a socket may have on every system.
-const SOCKET_BYTES_MAX: usize = 100;
+/// The longest name that a socket may have on every system, with what its hidden name has more.
+const SOCKET_BYTES_MAX: usize = 98;
 
 /// A connection to the configured service, or to the one of this user.
 pub(crate) fn client(config: &Config, url: Option<&str>) -> Result<Client, Error> {

@@ -104,7 +104,8 @@ pub enum Event {
         server: String,
         settings: String,
     },
-    /// It would wait for itself, because its session lost something while it waited: it left the queue with nothing.
+    /// It would wait for itself, because of what happened while it waited: it left the queue with nothing. A long circle is told in
+    /// part.
     Deadlocked {
         waiter: WaiterId,
         cycle: Vec<CycleStep>,

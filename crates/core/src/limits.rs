@@ -49,6 +49,13 @@ pub const QUOTA_WINDOW_DEFAULT: Millis = Millis::from_secs(60);
 /// Conflicts that one refusal names.
 pub const CONFLICTS_SHOWN_MAX: usize = 16;
 
+/// Locks and waiters that a decision looks at to find waits that became circles,
+pub const CIRCLE_LOOKS_MAX: usize = 20_000;
+/// and for each such wait at least, however many there are.
+pub const CIRCLE_LOOKS_MIN: usize = 32;
+/// Steps of a circle that are recorded and told: of a longer one its beginning and its end.
+pub const CIRCLE_STEPS_MAX: usize = 16;
+
 pub const ROOM_BUSY_DEFAULT: Millis = Millis::from_secs(5);
 
 pub const POLICY_RULES_MAX: usize = 1000;

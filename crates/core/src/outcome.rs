@@ -294,7 +294,8 @@ impl Blocker {
     }
 }
 
-/// One step of a cycle: `session` waits for `wanted`, which stands with the session of the next step.
+/// One step of a cycle: `session` waits for `wanted`, which stands with `blocker`: the session of the next step, unless some
+/// are left out in between. It is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleStep {
     pub session: SessionId,

@@ -22,27 +22,13 @@ use crate::outside;
 use crate::payload::{self, PayloadError};
 use crate::posting;
 use crate::refusals::Refusals;
-
-/// The name of one question, for whoever waits for its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub use crate::told::{Ticket, Told};
 
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// `None`: nobody waits for an answer.
     pub ticket: Option<Ticket>,
     pub command: Command,
-}
-
-/// An answer, and how safe its cause must be before it may be told.
-#[derive(Debug)]
-pub struct Told {
-    pub ticket: Ticket,
-    pub answer: Answer,
-    /// The revision that must be durable first; zero: none.
-    pub after: u64,
-    /// A new grant that nobody else is told of: if this one does not hear it, nobody knows of it.
-    pub alone: bool,
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 mod recording;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use lockkeeper_core::HashMap;
 use lockkeeper_core::command::Command;
 use lockkeeper_core::history::Entry;
+use lockkeeper_core::lock::LockId;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
@@ -315,6 +316,7 @@ impl Running {
     fn tell_beaten(&mut self, beaten: Vec<(SessionId, Ticket)>) {
         let after = self.desk.position().revision;
         let failure = self.beat_failure.take();
+        let mut told = Vec::with_capacity(beaten.len());
         for (session, ticket) in beaten {
             if let Some(failure) = &failure {
                 if let Some(reply) = self.replies.remove(&ticket) {
@@ -326,8 +328,9 @@ impl Running {
             let locks: Vec<_> = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
             let lost = state.lost_of(&session).map(|(target, _)| target.clone()).collect();
             let paused = state.pauses_of(&locks);
-            self.tell(vec![Told { ticket, answer: Answer::Renewed { locks, lost, paused }, after, alone: false }]);
+            told.push(Told { ticket, answer: Answer::Renewed { locks, lost, paused }, after, alone: false });
         }
+        self.tell(told);
     }
 
     /// Reads what another writer of the same ledger appended.
@@ -362,12 +365,29 @@ impl Running {
     }
 
     fn tell(&mut self, told: Vec<Told>) {
+        let named: HashSet<LockId> = told.iter().flat_map(Told::names_besides).collect();
         for told in told {
             if told.after > self.durable_revision {
                 self.parked.push_back(told);
             } else {
                 self.tell_one(told);
             }
+        }
+        self.note_named(&named);
+    }
+
+    /// Grants that another answer names are known: they are not given back when whoever asked for them leaves.
+    fn note_named(&mut self, named: &HashSet<LockId>) {
+        if named.is_empty() {
+            return;
+        }
+        let is_named = |told: &Told| match &told.answer {
+            Answer::Granted { locks, .. } => locks.iter().any(|lock| named.contains(&lock.id)),
+            _ => false,
+        };
+        self.unheard.retain(|unheard| !is_named(unheard));
+        for parked in self.parked.iter_mut().filter(|parked| parked.alone) {
+            parked.alone = !is_named(parked);
         }
     }
 

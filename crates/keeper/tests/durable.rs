@@ -107,6 +107,26 @@ async fn what_becomes_durable_with_a_later_batch_is_told_with_it() {
 }
 
 #[tokio::test]
+async fn a_lock_that_a_heartbeat_names_is_not_given_back_with_the_connection_that_asked_for_it() {
+    let (keeper, _) = keeper(u64::MAX).await;
+    let ask = |command: Command| {
+        let keeper = keeper.clone();
+        tokio::spawn(async move { keeper.ask_bound(command).await })
+    };
+    let granted = ask(acquire("a", "a"));
+    let beaten = ask(asking::beat("a"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!granted.is_finished() && !beaten.is_finished(), "in one batch, which is not durable yet");
+    granted.abort();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(matches!(keeper.ask(acquire("b", "b")).await, Ok(Answer::Granted { .. })));
+    let Ok(Answer::Renewed { locks, .. }) = beaten.await.unwrap() else { panic!("it is told what it holds") };
+    let held: Vec<String> = locks.iter().map(|lock| lock.target.to_string()).collect();
+    assert_eq!(held, ["a"]);
+    assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(2), "and that holds");
+}
+
+#[tokio::test]
 async fn a_ledger_that_stops_ends_the_service_whoever_notices_first_and_nothing_is_listed_from_it() {
     let (keeper, stopping) = keeper(2).await;
     let first = tokio::spawn({

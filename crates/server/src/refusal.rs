@@ -82,10 +82,14 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
         Refusal::Busy(told) => busy(told, viewer),
         Refusal::Deadlock { cycle } => {
             let steps = view::cycle(cycle);
-            let told: Vec<String> = steps
+            let mut told: Vec<String> = steps
                 .iter()
                 .map(|step| format!("{} waits for {} ({})", step.owner, step.wants, step.held_by))
                 .collect();
+            let left_out = cycle.windows(2).position(|two| two[0].blocker != two[1].session);
+            if let Some(place) = left_out {
+                told.insert(place + 1, "and so on".to_owned());
+            }
             let mut no = No::new(Word::Deadlock, format!("Waiting would never end: {}.", told.join(", ")));
             no.body.cycle = steps;
             no.hint("release what you hold first, or ask for all keys in one call")

@@ -98,7 +98,7 @@ pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
     }
     remove_leftovers(path);
     // Bound under another name and made private before anybody can find it.
-    let hidden: PathBuf = path.with_extension(format!("{}", std::process::id()));
+    let hidden = hidden_name(path, std::process::id());
     let _ = std::fs::remove_file(&hidden);
     let listener = UnixListener::bind(&hidden)?;
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
@@ -107,14 +107,22 @@ pub async fn bind_socket(path: &Path) -> std::io::Result<PrivateSocket> {
     Ok(PrivateSocket { listener, path: path.to_owned(), file: (found.dev(), found.ino()) })
 }
 
+/// What a socket is called while a process opens it. Nobody would call one of their own so.
+fn hidden_name(path: &Path, pid: u32) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{pid}"))
+}
+
 /// Removes what services left that were killed while they opened this socket.
 fn remove_leftovers(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for found in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let pid = found.extension().and_then(|pid| pid.to_str()?.parse().ok()).and_then(Pid::from_raw);
+        let pid = found.extension().and_then(|pid| pid.to_str()?.parse::<u32>().ok());
+        let Some(pid) = pid.filter(|pid| found.file_name() == hidden_name(path, *pid).file_name()) else { continue };
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let is_gone = |pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
         let is_socket = || found.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-        if found.file_stem() == path.file_stem() && pid.is_some_and(is_gone) && is_socket() {
+        if pid.is_some_and(is_gone) && is_socket() {
             let _ = std::fs::remove_file(&found);
         }
     }
@@ -343,18 +351,25 @@ mod tests {
     async fn what_a_service_left_that_was_killed_while_it_began_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let mut ended = std::process::Command::new("true").spawn().unwrap();
-        ended.wait().unwrap();
-        drop(UnixListener::bind(path.with_extension(ended.id().to_string())).unwrap());
-        let living = path.with_extension(rustix::process::getppid().unwrap().to_string());
+        let mut ended = [(); 2].map(|()| std::process::Command::new("true").spawn().unwrap());
+        for process in &mut ended {
+            process.wait().unwrap();
+        }
+        let [ended, other] = ended.map(|process| process.id());
+        drop(UnixListener::bind(hidden_name(&path, ended)).unwrap());
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get().cast_unsigned();
+        let living = hidden_name(&path, parent);
         drop(UnixListener::bind(&living).unwrap());
-        let no_socket = path.with_extension(format!("0{}", ended.id()));
+        let no_socket = hidden_name(&path, other);
         std::fs::write(&no_socket, "").unwrap();
+        // Somebody else's, whose name ends with a number.
+        let neighbour = folder.path().join(format!("socket.{ended}"));
+        let _neighbour = UnixListener::bind(&neighbour).unwrap();
         let _socket = bind_socket(&path).await.unwrap();
         let mut left: Vec<PathBuf> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         left.sort();
-        let mut expected = vec![path, living, no_socket];
+        let mut expected = vec![path, living, no_socket, neighbour];
         expected.sort();
         assert_eq!(left, expected);
     }

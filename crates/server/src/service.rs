@@ -46,7 +46,7 @@ pub use self::policy::{ReadPolicy, policy};
 use crate::door;
 use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 use crate::view::Viewer;
 
 /// How long a list waits for what others keep beside the locks.
@@ -148,9 +148,11 @@ pub struct Service {
     pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
 }
 
-/// Fields of the audit line that a handler learns on its way.
+/// What a handler learns on its way, most of it for the audit line.
 #[derive(Default)]
-struct Noted {
+struct Noted<'a> {
+    /// Until it is answered, or stands in a queue.
+    turn: Option<Turn<'a>>,
     space: Option<Space>,
     key: Option<String>,
     intention: Option<String>,
@@ -162,7 +164,7 @@ struct Noted {
     released: Vec<LockId>,
 }
 
-impl Noted {
+impl Noted<'_> {
     fn actor(&mut self, actor: &Actor) {
         self.session = Some(actor.session.clone());
         self.agent = Some(actor.agent.clone());
@@ -252,9 +254,8 @@ impl Service {
 
     /// Answers one request that is no stream.
     pub async fn call(&self, operation: Operation, input: Input<'_>, caller: &Caller) -> Reply {
-        let _turn = self.turns.begin();
         let started = Instant::now();
-        let mut noted = Noted::default();
+        let mut noted = Noted { turn: Some(self.turns.begin()), ..Noted::default() };
         let body = match permitted(operation, caller) {
             Ok(()) => {
                 let trace = caller.trace.as_ref();
@@ -292,7 +293,7 @@ impl Service {
         Reply { granted: noted.granted, released: noted.released, ..reply(body) }
     }
 
-    async fn dispatch(&self, operation: Operation, input: Input<'_>, caller: &Caller, noted: &mut Noted) -> Body {
+    async fn dispatch(&self, operation: Operation, input: Input<'_>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         match operation {
             Operation::Acquire => self.acquire(parse(input)?, caller, noted).await,
             Operation::Release => self.release(parse(input)?, caller, noted).await,
@@ -303,7 +304,13 @@ impl Service {
         }
     }
 
-    async fn dispatch_rare(&self, operation: Operation, input: Input<'_>, caller: &Caller, noted: &mut Noted) -> Body {
+    async fn dispatch_rare(
+        &self,
+        operation: Operation,
+        input: Input<'_>,
+        caller: &Caller,
+        noted: &mut Noted<'_>,
+    ) -> Body {
         match operation {
             Operation::Acquire | Operation::Release | Operation::Renew | Operation::Check => {
                 Err(No::new(Word::Internal, "A frequent operation is dispatched before."))
@@ -371,7 +378,7 @@ impl Service {
         }
     }
 
-    async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted) -> Result<Keeper, No> {
+    async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted<'_>) -> Result<Keeper, No> {
         noted.request = body.who().request_id.map(str::to_owned);
         let keeper = self.keeper(body).await?;
         noted.space = Some(keeper.space().clone());
@@ -384,7 +391,7 @@ impl Service {
         operation: Operation,
         body: &impl Asker,
         caller: &Caller,
-        noted: &mut Noted,
+        noted: &mut Noted<'_>,
         key: Option<&Key>,
     ) -> Result<(Keeper, Actor), No> {
         let keeper = self.keeper_noted(body, noted).await?;
@@ -394,7 +401,7 @@ impl Service {
         Ok((keeper, actor))
     }
 
-    fn write_audit(&self, action: &str, outcome: &str, body: &Body, noted: &Noted, caller: &Caller) {
+    fn write_audit(&self, action: &str, outcome: &str, body: &Body, noted: &Noted<'_>, caller: &Caller) {
         let trace = caller.trace.as_ref();
         self.audit.write(&audit::Noted {
             time: wall_micros(),
@@ -419,7 +426,7 @@ fn wall_micros() -> u64 {
 }
 
 /// What a request was, for whoever collects traces. With the names that audit lines have.
-fn span(name: &'static str, outcome: &'static str, took: Duration, noted: &Noted, caller: &Caller) -> Span {
+fn span(name: &'static str, outcome: &'static str, took: Duration, noted: &Noted<'_>, caller: &Caller) -> Span {
     let text = |name, value: Option<&str>| Some((name, Attribute::Text(value?.to_owned())));
     let attributes = [
         text("lock.space", noted.space.as_ref().map(Space::as_str)),

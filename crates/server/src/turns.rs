@@ -6,7 +6,7 @@ use std::task::Poll;
 /// So many requests are no crowd.
 const FEW: usize = 4;
 
-/// Knows how many requests are not answered yet.
+/// Knows how many requests are to be answered soon.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     open: AtomicUsize,

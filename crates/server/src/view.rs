@@ -146,7 +146,11 @@ impl Viewer {
 
 /// Who waits for whom, as a circle.
 pub(crate) fn cycle(steps: &[CycleStep]) -> Vec<CycleView> {
-    let next = |n: usize| steps[(n + 1) % steps.len()].agent.to_string();
+    let next = |n: usize| {
+        let (step, next) = (&steps[n], &steps[(n + 1) % steps.len()]);
+        // Of a long circle some are left out, and with them their agents.
+        if next.session == step.blocker { next.agent.to_string() } else { step.blocker.to_string() }
+    };
     let step = |(n, step): (usize, &CycleStep)| CycleView {
         session_id: step.session.to_string(),
         owner: step.agent.to_string(),

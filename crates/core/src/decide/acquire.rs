@@ -294,8 +294,8 @@ impl State {
             patience.look()?;
             let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target == want.target).filter(|_| pauses);
             let before = theirs.map_or(waiter.rank() < rank, |theirs| comes_before(theirs, waiter.rank(), want, rank));
-            let passed_over = self.is_passed_over(waiter) && !planted::is(Bug::PausedInTheWay);
-            if waiter.asked.session == *session || !before || passed_over {
+            let passed_over = || self.is_passed_over(waiter) && !planted::is(Bug::PausedInTheWay);
+            if waiter.asked.session == *session || !before || passed_over() {
                 return ControlFlow::Continue(());
             }
             if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::Deciding;
 use super::acquire::comes_before;
 use super::queue::targets;
 use crate::command::{Acquire, Want};
-use crate::event::{Enqueued, Event};
+use crate::event::{Enqueued, Event, Grant, On};
 use crate::key::Target;
+use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX};
 use crate::lock::{FeatureId, LockId};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
@@ -30,7 +32,12 @@ impl Patience {
 
     /// That of one decision. A circle that is hidden behind more ends with a wait's own end.
     fn for_circles() -> Patience {
-        Patience(20_000)
+        Patience(CIRCLE_LOOKS_MAX)
+    }
+
+    /// A part for one of so many who may be in a circle: none of them uses up what finds another's.
+    fn share(&self, suspects: usize) -> Patience {
+        Patience((self.0 / suspects).max(CIRCLE_LOOKS_MIN))
     }
 
     pub(super) fn look(&mut self) -> ControlFlow<()> {
@@ -64,7 +71,7 @@ impl Deciding<'_> {
         match event {
             Event::Granted(grant) => {
                 let served = usize::from(grant.waiter.is_some());
-                if self.state.waiters_of(&grant.session).nth(served).is_some() {
+                if self.state.waiters_of(&grant.session).nth(served).is_some() && self.is_in_the_way(grant) {
                     self.entangled.winners.insert(grant.session.clone());
                 }
             }
@@ -95,14 +102,37 @@ impl Deciding<'_> {
         }
     }
 
+    /// Whether anybody else waits for what is granted: if not, nobody waits for its session more than before.
+    fn is_in_the_way(&self, grant: &Grant) -> bool {
+        let asked = grant.waiter.and_then(|waiter| self.state.waiter(waiter)).map(|waiter| &waiter.asked);
+        grant.new.iter().any(|new| {
+            let (target, mode) = match &new.on {
+                On::Target(target, mode) => (target, *mode),
+                On::Wanted(place) => match asked.and_then(|asked| asked.wants.get(*place as usize)) {
+                    Some(want) => (&want.target, want.mode),
+                    None => return false,
+                },
+            };
+            let waits = self.state.waiting_for(target, mode, |waiter| {
+                if waiter.asked.session == grant.session { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            target.key.paused_feature().is_some() || waits.is_break()
+        })
+    }
+
     fn note_losers(&mut self, locks: &[LockId]) {
         for lock in locks.iter().filter_map(|id| self.state.lock(*id)) {
             let losers = &mut self.entangled.losers;
-            if self.state.waiters_of(&lock.session).next().is_some() && !losers.contains(&lock.session) {
+            // What it had kept others out of its way only where it waits itself.
+            let waits_there =
+                |waiter: &Arc<Waiter>| waiter.asked.wants.iter().any(|want| want.target.key.overlaps(&lock.target.key));
+            if !losers.contains(&lock.session) && self.state.waiters_of(&lock.session).any(waits_there) {
                 losers.insert(lock.session.clone());
             }
-            let paused = self.state.waiters_of_paused(&lock.target.key);
-            losers.extend(paused.map(|waiter| waiter.asked.session.clone()));
+            if lock.mode == Mode::Exclusive {
+                let paused = self.state.waiters_of_paused(&lock.target.key);
+                losers.extend(paused.map(|waiter| waiter.asked.session.clone()));
+            }
         }
     }
 
@@ -117,9 +147,14 @@ impl Deciding<'_> {
             }
             let waiters = sessions.iter().flat_map(|session| self.state.waiters_of(session));
             let suspects: BTreeSet<_> = waiters.map(|waiter| (waiter.rank(), waiter.id())).collect();
-            for (_, id) in suspects.into_iter().rev() {
+            let count = suspects.len();
+            for (place, (_, id)) in suspects.into_iter().rev().enumerate() {
                 let Some(waiter) = self.state.waiter(id).cloned() else { continue };
-                let Some(cycle) = self.state.cycle_of(&waiter, &mut patience) else { continue };
+                let mut share = patience.share(count - place);
+                let before = share.0;
+                let cycle = self.state.cycle_of(&waiter, &mut share);
+                let _ = patience.look_at(before - share.0);
+                let Some(cycle) = cycle else { continue };
                 if !planted::is(Bug::LateCycleOverlooked) {
                     self.record(Event::Deadlocked { waiter: id, cycle });
                     self.hand_over(targets(&waiter.asked.wants).collect());
@@ -281,16 +316,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The steps that lead to one, the first first.
+    /// The steps that lead to one, the first first; of many, those at both ends.
     fn path(&self, last: usize) -> Vec<CycleStep> {
-        let mut path = Vec::new();
-        let mut at = Some(last);
-        while let Some(place) = at {
-            path.push(self.steps[place].0.clone());
-            at = self.steps[place].1;
-        }
-        path.reverse();
-        path
+        let places: Vec<usize> = std::iter::successors(Some(last), |place| self.steps[*place].1).collect();
+        let left_out = places.len().saturating_sub(CIRCLE_STEPS_MAX);
+        let end = CIRCLE_STEPS_MAX / 2;
+        let told = places.iter().enumerate().filter(|(n, _)| !(end..end + left_out).contains(n));
+        told.rev().map(|(_, place)| self.steps[*place].0.clone()).collect()
     }
 }
 

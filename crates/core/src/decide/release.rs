@@ -51,9 +51,8 @@ impl Deciding<'_> {
 
     /// What nobody will use; the request that got it is forgotten, too, and can be made anew.
     pub(super) fn give_back(&mut self, session: &SessionId, locks: &[LockId], even_if_heard: bool) -> Outcome {
-        let seen = self.state.session(session).map(|session| session.seen);
-        // Whoever spoke since the grant may have been told of it: a heartbeat names all that is held.
-        let unknown = |lock: &Lock| even_if_heard || seen.is_none_or(|seen| seen <= lock.acquired);
+        // Whoever renewed it since may have been told of it: a heartbeat names all that is held.
+        let unknown = |lock: &Lock| even_if_heard || lock.expires == lock.acquired.plus(lock.ttl);
         let meant = |lock: &&Arc<Lock>| lock.session == *session && unknown(lock);
         let own = |id: &LockId| self.state.lock(*id).filter(meant).cloned();
         let locks: Vec<Arc<Lock>> = locks.iter().filter_map(own).collect();

@@ -175,6 +175,24 @@ fn who_stands_behind_somebody_paused_may_be_in_a_circle_when_the_feature_goes_on
 }
 
 #[test]
+fn a_crowd_that_waits_for_the_same_feature_hides_no_circle() {
+    let mut house = House::new();
+    house.granted("b", "x");
+    house.granted("c", "y");
+    house.granted("c", "k");
+    queue_for_the_feature(&mut house, &["x", "y"]);
+    for n in 0..300 {
+        let waits = wanting(&format!("w{n}"), &["k"]);
+        let waits = Acquire { feature: Some("F-1".into()), wait: Millis(60_000), ..waits };
+        assert!(matches!(house.outcome(Command::Acquire(waits)), Outcome::Queued(_)));
+    }
+    house.granted("boss", "feature:F-1:pause");
+    house.queue("b", &["y"], 5);
+    house.release("boss", "feature:F-1:pause");
+    assert_eq!(house.state.waiter_count(), 301, "of b and s one is left");
+}
+
+#[test]
 fn a_pause_that_overtakes_a_finish_closes_no_circle() {
     let mut house = House::new();
     house.granted("x", "z");

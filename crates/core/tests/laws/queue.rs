@@ -3,6 +3,7 @@
 use lockkeeper_core::command::{Acquire, Command, External, Which};
 use lockkeeper_core::event::Event;
 use lockkeeper_core::key::Key;
+use lockkeeper_core::limits::CIRCLE_STEPS_MAX;
 use lockkeeper_core::outcome::{Blocker, Refusal};
 use lockkeeper_core::session::{AgentName, Intention};
 use lockkeeper_core::time::Millis;
@@ -250,8 +251,36 @@ fn a_long_chain_of_waits_is_searched_without_harm() {
         house.queue(&format!("s{n}"), &[&format!("k{}", n + 1)], 5);
     }
     let closing = Acquire { wait: Millis(1000), ..wanting("s2999", &["k0"]) };
-    let refusal = house.refused(Command::Acquire(closing));
-    assert!(matches!(&refusal, Refusal::Deadlock { cycle } if cycle.len() == 3000));
+    let Refusal::Deadlock { cycle } = house.refused(Command::Acquire(closing)) else { panic!("a circle") };
+    assert_eq!(cycle.len(), CIRCLE_STEPS_MAX, "its beginning and its end");
+    assert_eq!((cycle[0].session.as_str(), cycle[CIRCLE_STEPS_MAX - 1].blocker.as_str()), ("s2999", "s2999"));
+}
+
+#[test]
+fn a_long_circle_that_is_ended_is_told_with_its_beginning_and_its_end() {
+    const COUNT: usize = 100;
+    let mut house = House::new();
+    house.granted("a", "z");
+    house.granted("c", "y");
+    house.tell(Command::Acquire(Acquire { ttl: Millis(1000), ..wanting("a", &["x"]) }));
+    for n in 0..COUNT {
+        house.granted(&format!("s{n}"), &format!("k{n}"));
+    }
+    house.queue("b", &["x"], 5);
+    house.queue("b", &["k0"], 5);
+    for n in 0..COUNT - 1 {
+        house.queue(&format!("s{n}"), &[&format!("k{}", n + 1)], 5);
+    }
+    house.queue(&format!("s{}", COUNT - 1), &["z"], 5);
+    house.queue("a", &["x", "y"], 5);
+    house.release("a", "x");
+    let cycle = house.ledger.iter().find_map(|(_, event)| match event {
+        Event::Deadlocked { cycle, .. } => Some(cycle),
+        _ => None,
+    });
+    let cycle = cycle.expect("ended");
+    assert_eq!(cycle.len(), CIRCLE_STEPS_MAX);
+    assert_eq!((cycle[0].session.as_str(), cycle[CIRCLE_STEPS_MAX - 1].blocker.as_str()), ("a", "a"));
 }
 
 #[test]

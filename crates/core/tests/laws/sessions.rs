@@ -65,17 +65,23 @@ fn a_bound_credential_may_not_use_another_agents_session() {
 }
 
 #[test]
-fn a_grant_that_nobody_heard_of_is_given_back_unless_its_session_spoke_since() {
+fn a_grant_that_nobody_heard_of_is_given_back_unless_its_session_was_told_what_it_holds() {
     let mut house = House::new();
     let session = SessionId::parse("a").unwrap();
     let give_back = |house: &mut House, even_if_heard: bool| {
-        let locks = house.state.locks_of(&session).collect();
+        let key = Key::parse("x").unwrap();
+        let locks = house.state.own_on_key(&session, &key).map(|lock| lock.id).collect();
         house.tell(Command::GiveBack { session: session.clone(), locks, even_if_heard });
     };
     house.granted("a", "x");
     house.wait(10);
     give_back(&mut house, false);
     assert!(house.holders("x").is_empty(), "nobody knows of it");
+    house.granted("a", "x");
+    house.wait(10);
+    house.granted("a", "y");
+    give_back(&mut house, false);
+    assert!(house.holders("x").is_empty(), "nor by what its session does elsewhere");
     house.granted("a", "x");
     house.wait(10);
     house.tell(Command::OpenSession { actor: actor("a") });

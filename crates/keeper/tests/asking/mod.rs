@@ -41,3 +41,8 @@ pub(crate) fn acquire(session: &str, key: &str) -> Command {
 pub(crate) fn release(session: &str) -> Command {
     Command::Release { actor: actor(session), which: Which::Everything, token: None, request: None }
 }
+
+/// Renews all that a session holds.
+pub(crate) fn beat(session: &str) -> Command {
+    Command::Renew { actor: actor(session), which: Which::Everything, ttl: None, token: None }
+}

@@ -13,7 +13,7 @@ use crate::door;
 use crate::refusal::No;
 
 impl Service {
-    pub(super) async fn read_audit(&self, body: AuditRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn read_audit(&self, body: AuditRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Audit, caller, &body, None)?;
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
@@ -34,7 +34,7 @@ impl Service {
         json(&AuditList { lines })
     }
 
-    pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         self.permit_look(Operation::Status, caller, &body, None)?;
         let space = door::space(&body, &self.default_space)?;
         let keeper = self.keeper_noted(&body, noted).await;

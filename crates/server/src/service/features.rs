@@ -37,7 +37,7 @@ const TEXT_CHARS_MAX: usize = 500;
 const METADATA_BYTES_MAX: usize = 4096;
 
 impl Service {
-    pub(super) async fn register_feature(&self, body: FeatureRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn register_feature(&self, body: FeatureRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let id = door::feature_id(body.feature_id.as_deref())?;
         noted.key = Some(format!("feature:{id}"));
         let (keeper, actor) = self.asked(Operation::RegisterFeature, &body, caller, noted, None).await?;
@@ -77,7 +77,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn end_feature(&self, body: FeatureEndRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn end_feature(&self, body: FeatureEndRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let feature = door::feature_id(body.feature_id.as_deref())?;
         noted.key = Some(format!("feature:{feature}"));
         let (keeper, actor) = self.asked(Operation::EndFeature, &body, caller, noted, None).await?;
@@ -107,7 +107,7 @@ impl Service {
         &self,
         body: FeatureConflictsRequest,
         caller: &Caller,
-        noted: &mut Noted,
+        noted: &mut Noted<'_>,
     ) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::FeatureConflicts, caller, &body, None)?;
@@ -125,7 +125,7 @@ impl Service {
         json(&told.await?)
     }
 
-    pub(super) async fn features(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn features(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Features, caller, &body, None)?;
         let list = keeper.read(move |state, now| {
@@ -139,7 +139,12 @@ impl Service {
         json(&list.await?)
     }
 
-    pub(super) async fn pause_feature(&self, body: FeaturePauseRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn pause_feature(
+        &self,
+        body: FeaturePauseRequest,
+        caller: &Caller,
+        noted: &mut Noted<'_>,
+    ) -> Body {
         let feature = door::feature_id(body.feature_id.as_deref())?;
         let key = pause_key(&feature)?;
         noted.key = Some(key.to_string());
@@ -163,7 +168,12 @@ impl Service {
         })
     }
 
-    pub(super) async fn resume_feature(&self, body: FeatureResumeRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn resume_feature(
+        &self,
+        body: FeatureResumeRequest,
+        caller: &Caller,
+        noted: &mut Noted<'_>,
+    ) -> Body {
         let feature = door::feature_id(body.feature_id.as_deref())?;
         let key = pause_key(&feature)?;
         noted.key = Some(key.to_string());
@@ -189,7 +199,12 @@ impl Service {
     }
 
     /// At the start of work, and before its finish.
-    pub(super) async fn check_feature(&self, body: FeatureCheckRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn check_feature(
+        &self,
+        body: FeatureCheckRequest,
+        caller: &Caller,
+        noted: &mut Noted<'_>,
+    ) -> Body {
         let feature = door::feature_id(body.feature_id.as_deref())?;
         let key = pause_key(&feature)?;
         noted.key = Some(key.to_string());
@@ -260,7 +275,7 @@ impl Service {
         wanted: Wanted,
         body: &B,
         caller: &Caller,
-        noted: &mut Noted,
+        noted: &mut Noted<'_>,
     ) -> Result<(lockkeeper_wire::answer::LockView, bool), No> {
         let Wanted { key, mode, intention, ttl, wait } = wanted;
         let acquire = Command::Acquire(Acquire {

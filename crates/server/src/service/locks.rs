@@ -30,7 +30,7 @@ use crate::refusal::{self, No};
 use crate::view::{self, Viewer};
 
 impl Service {
-    pub(super) async fn acquire(&self, body: AcquireRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn acquire(&self, body: AcquireRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = named(&body);
         noted.intention.clone_from(&body.intention);
         let keeper = self.keeper_noted(&body, noted).await?;
@@ -40,6 +40,10 @@ impl Service {
         let keys = acquire.wants.iter().map(|want| &want.target.key);
         self.permit(Operation::Acquire, caller, Some(&acquire.actor.agent), keys)?;
         let (set, actor, waits) = (body.locks.is_some(), acquire.actor.clone(), acquire.wait.0 > 0);
+        if waits {
+            // Nobody makes room for an answer that may come in hours.
+            noted.turn = None;
+        }
         let acquire = Command::Acquire(acquire);
         // Over the socket, whoever is gone has no use for a grant.
         let answer = if caller.local { keeper.ask_bound(acquire).await? } else { keeper.ask(acquire).await? };
@@ -89,7 +93,7 @@ impl Service {
         self.settings.heartbeat_interval.0.min(ttl.0 / 3).max(100)
     }
 
-    pub(super) async fn release(&self, body: ReleaseRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn release(&self, body: ReleaseRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller)?;
@@ -116,7 +120,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn renew(&self, body: RenewRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn renew(&self, body: RenewRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller)?;
@@ -137,7 +141,12 @@ impl Service {
         }
     }
 
-    pub(super) async fn force_release(&self, body: ForceReleaseRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn force_release(
+        &self,
+        body: ForceReleaseRequest,
+        caller: &Caller,
+        noted: &mut Noted<'_>,
+    ) -> Body {
         noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
         noted.intention.clone_from(&body.reason);
         let keeper = self.keeper_noted(&body, noted).await?;
@@ -169,7 +178,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn check(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn check(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key.clone_from(&body.file_path);
         let keeper = self.keeper_noted(&body, noted).await?;
         let actor = door::actor(&body, caller).ok();
@@ -218,7 +227,7 @@ impl Service {
             .and_then(|checked| json(&checked))
     }
 
-    pub(super) async fn active(&self, body: ListRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn active(&self, body: ListRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         let about = body.file_path.as_deref().map(|path| door::key(Some(path))).transpose()?;
         self.permit_look(Operation::Active, caller, &body, about.as_ref())?;
@@ -239,7 +248,7 @@ impl Service {
         json(&list.await?)
     }
 
-    pub(super) async fn key_status(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn key_status(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.known_keeper(&body, caller).await?;
         noted.space = Some(keeper.space().clone());
         let key = door::key(body.file_path.as_deref())?;
@@ -273,7 +282,7 @@ impl Service {
         json(&status.await?)
     }
 
-    pub(super) async fn history(&self, body: HistoryRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn history(&self, body: HistoryRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         let about = body.file_path.as_deref().map(|path| door::key(Some(path))).transpose()?;
         self.permit_look(Operation::History, caller, &body, about.as_ref())?;

@@ -18,7 +18,7 @@ use crate::spaces::NoKeeper;
 use crate::view::Viewer;
 
 impl Service {
-    pub(super) async fn allocate_ports(&self, body: PortsRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn allocate_ports(&self, body: PortsRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let mut taken = body.taken.clone().unwrap_or_default();
         door::at_most(taken.len(), PORTS_TAKEN_MAX)?;
         let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
@@ -46,7 +46,7 @@ impl Service {
         Ok(self.spaces.all().into_iter().filter(|other| other.space() != keeper.space()).collect())
     }
 
-    pub(super) async fn release_ports(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn release_ports(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let (keeper, actor) = self.asked(Operation::ReleasePorts, &body, caller, noted, None).await?;
         let session_id = actor.session.to_string();
         match keeper.ask(Command::ReleasePorts { actor }).await? {
@@ -57,7 +57,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn ports_status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn ports_status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::PortsStatus, caller, &body, None)?;
         let rules = self.settings.rules.ports;

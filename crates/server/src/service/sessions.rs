@@ -26,7 +26,7 @@ impl Service {
         operation: Operation,
         body: RestoreRequest,
         caller: &Caller,
-        noted: &mut Noted,
+        noted: &mut Noted<'_>,
         command: impl FnOnce(Actor) -> Command,
     ) -> Body {
         let (keeper, actor) = self.asked(operation, &body, caller, noted, None).await?;
@@ -104,7 +104,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn close_session(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn close_session(&self, body: SessionRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let (keeper, actor) = self.asked(Operation::CloseSession, &body, caller, noted, None).await?;
         let answer = keeper.ask(Command::CloseSession { actor }).await?;
         let viewer = Viewer { now: keeper.now() };
@@ -118,7 +118,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn sessions(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn sessions(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Sessions, caller, &body, None)?;
         let list = keeper.read(move |state, now| {
@@ -133,13 +133,13 @@ impl Service {
         json(&list.await?)
     }
 
-    pub(super) async fn open_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn open_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let (key, busy) = door::room(&body)?;
         self.room(Operation::OpenRoom, body, caller, noted, key.clone(), |actor| Command::OpenRoom { actor, key, busy })
             .await
     }
 
-    pub(super) async fn close_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn close_room(&self, body: RoomRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let (key, _) = door::room(&body)?;
         self.room(Operation::CloseRoom, body, caller, noted, key.clone(), |actor| Command::CloseRoom { actor, key })
             .await
@@ -150,7 +150,7 @@ impl Service {
         operation: Operation,
         body: RoomRequest,
         caller: &Caller,
-        noted: &mut Noted,
+        noted: &mut Noted<'_>,
         key: Key,
         command: impl FnOnce(Actor) -> Command,
     ) -> Body {
@@ -176,7 +176,7 @@ impl Service {
         })
     }
 
-    pub(super) async fn rooms(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted) -> Body {
+    pub(super) async fn rooms(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Rooms, caller, &body, None)?;
         let list = keeper.read(move |state, now| {

@@ -1,6 +1,8 @@
 //! The disk itself: what one sync costs, of a page that is written into a file whose place is there already.
 
-use std::fs::OpenOptions;
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
@@ -11,21 +13,38 @@ use crate::flood::Times;
 const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 4096;
 
+/// A file that has its place already, written page after page.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    file: File,
+    written: Cell<u64>,
+}
+
+impl Pages {
+    pub(crate) fn prepare(path: &Path) -> io::Result<Pages> {
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+        for place in 0..PAGES {
+            file.write_all_at(&[0; PAGE_BYTES], place * PAGE_BYTES as u64)?;
+        }
+        file.sync_all()?;
+        Ok(Pages { file, written: Cell::new(0) })
+    }
+
+    pub(crate) fn write_and_sync(&self) -> io::Result<()> {
+        let place = self.written.replace(self.written.get() + 1) % PAGES;
+        self.file.write_all_at(&[0x5a; PAGE_BYTES], place * PAGE_BYTES as u64)?;
+        self.file.sync_data()
+    }
+}
+
 pub(crate) fn fsync(folder: &Path, load: Load) -> anyhow::Result<Times> {
     let path = folder.join("fsync");
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
-    let mut page = [0; PAGE_BYTES];
-    for place in 0..PAGES {
-        file.write_all_at(&page, place * PAGE_BYTES as u64)?;
-    }
-    file.sync_all()?;
-    page.fill(0x5a);
+    let pages = Pages::prepare(&path)?;
     let mut times = Times::default();
     let began = Instant::now();
     while began.elapsed() < load.length() {
         let asked = Instant::now();
-        file.write_all_at(&page, (times.rounds.len() as u64 % PAGES) * PAGE_BYTES as u64)?;
-        file.sync_data()?;
+        pages.write_and_sync()?;
         times.rounds.push(asked.elapsed().as_nanos() as u64);
     }
     times.elapsed = began.elapsed();

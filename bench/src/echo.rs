@@ -1,4 +1,5 @@
-//! The least that any service on a socket does for a question: one read, one write. What the system itself takes.
+//! The least that any service on a socket does for a question: one read, one write, and one sync for all that came together if
+//! it is to last. What the system itself takes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,13 +12,17 @@ use crate::Load;
 use crate::flood::{Client, Step, Times, line};
 
 const READ_BYTES: usize = 4096;
+/// What a question has that waits for the disk.
+const TAKE: &[u8] = b"\"op\":\"take\"";
 /// Who is told apart from the connections, which are numbered from zero.
 const LISTENER: u64 = u64::MAX;
 
-/// Answers every line with the same one, which is as long as that of a grant.
-pub(crate) fn serve(path: &Path) -> anyhow::Result<()> {
+/// Answers every line with the same one, which is as long as that of a grant. With a file: what came together is written there
+/// and synced first, if a grant is among it.
+pub(crate) fn serve(path: &Path, synced: Option<&Path>) -> anyhow::Result<()> {
     let answer =
         format!("{{\"id\":1,\"status\":200,\"body\":{{\"success\":true,\"text\":\"{}\"}}}}\n", "x".repeat(390));
+    let log = synced.map(crate::disk::Pages::prepare).transpose()?;
     let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
     println!("{}", path.display());
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -25,8 +30,10 @@ pub(crate) fn serve(path: &Path) -> anyhow::Result<()> {
     let mut connections: Vec<UnixStream> = Vec::new();
     let mut ready = Vec::with_capacity(1024);
     let mut space = [0; READ_BYTES];
+    let mut asked: Vec<usize> = Vec::new();
     loop {
         epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), None)?;
+        let mut takes = false;
         for event in ready.drain(..) {
             if event.data.u64() == LISTENER {
                 let (stream, _) = listener.accept()?;
@@ -35,22 +42,36 @@ pub(crate) fn serve(path: &Path) -> anyhow::Result<()> {
                 connections.push(stream);
                 continue;
             }
-            let mut stream = &connections[event.data.u64() as usize];
+            let place = event.data.u64() as usize;
+            let mut stream = &connections[place];
             match stream.read(&mut space) {
                 Ok(0) => epoll::delete(&epoll, stream)?,
+                Ok(read) if log.is_some() => {
+                    takes |= space[..read].windows(TAKE.len()).any(|word| word == TAKE);
+                    asked.push(place);
+                }
                 Ok(_) => stream.write_all(answer.as_bytes())?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        if let Some(log) = log.as_ref().filter(|_| takes) {
+            log.write_and_sync()?;
+        }
+        for place in asked.drain(..) {
+            (&connections[place]).write_all(answer.as_bytes())?;
         }
     }
 }
 
 /// Two questions as long as those of a pair.
 pub(crate) fn pairs(place: &str, load: Load) -> anyhow::Result<Times> {
-    let question = format!("{{\"id\":1,\"op\":\"echo\",\"body\":{{\"text\":\"{}\"}}}}\n", "x".repeat(55));
-    let step = Step { question: question.into_bytes(), expected: r#"{"success":true"# };
-    let client = |_| anyhow::Ok(Client::new(UnixStream::connect(place)?, line, vec![step.clone(), step.clone()]));
+    let step = |op: &str| {
+        let question = format!("{{\"id\":1,\"op\":\"{op}\",\"body\":{{\"text\":\"{}\"}}}}\n", "x".repeat(55));
+        Step { question: question.into_bytes(), expected: r#"{"success":true"# }
+    };
+    let pair = vec![step("take"), step("give")];
+    let client = |_| anyhow::Ok(Client::new(UnixStream::connect(place)?, line, pair.clone()));
     let clients = (0..load.clients).map(client).collect::<anyhow::Result<Vec<_>>>()?;
     crate::flooded(clients, load)
 }

@@ -8,7 +8,6 @@ mod disk;
 mod echo;
 mod etcd;
 // The load of `lockkeeper bench`: all contenders are driven alike.
-#[expect(dead_code, reason = "`once` is for the product's own bench")]
 #[path = "../../crates/cli/src/bench/flood.rs"]
 mod flood;
 #[path = "../../crates/cli/src/bench/percentiles.rs"]
@@ -47,6 +46,12 @@ enum Contender {
     },
     /// From LPUSH to the answer of BLPOP.
     RedisHandover {
+        place: String,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// From a script that compares and appends to the message about it.
+    RedisRelay {
         place: String,
         #[command(flatten)]
         load: Load,
@@ -92,7 +97,12 @@ enum Contender {
         load: Load,
     },
     /// A service that answers every line with the same one; runs until it is ended.
-    EchoServe { path: PathBuf },
+    EchoServe {
+        path: PathBuf,
+        /// Has what came together synced into this file before it is answered.
+        #[arg(long)]
+        synced: Option<PathBuf>,
+    },
     EchoPairs {
         /// The socket's path.
         place: String,
@@ -155,6 +165,7 @@ fn main() -> anyhow::Result<()> {
     let times = match Contender::parse() {
         Contender::RedisPairs { place, compare, load } => redis::pairs(&place, compare, load)?,
         Contender::RedisHandover { place, load } => redis::hand_over(&place, load)?,
+        Contender::RedisRelay { place, load } => redis::relay(&place, load)?,
         Contender::PostgresPairs { place, load } => postgres::pairs(&place, load)?,
         Contender::PostgresHandover { place, load } => postgres::hand_over(&place, load)?,
         Contender::PostgresAdvisory { place, load } => advisory::bare(&place, load)?,
@@ -162,7 +173,7 @@ fn main() -> anyhow::Result<()> {
         Contender::EtcdPairs { place, load } => etcd::pairs(&place, load)?,
         Contender::BareServe => return bare::serve(),
         Contender::BarePairs { place, load } => bare::pairs(&place, load)?,
-        Contender::EchoServe { path } => return echo::serve(&path),
+        Contender::EchoServe { path, synced } => return echo::serve(&path, synced.as_deref()),
         Contender::EchoPairs { place, load } => echo::pairs(&place, load)?,
         Contender::Fsync { folder, load } => disk::fsync(&folder, load)?,
         Contender::ProofAppends { folder, way, load } => proof::appends(&folder, way, load)?,

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use crate::flood::{self, Answer, Client, Step, Times};
 use crate::{HAND_OVER_PAUSE, Load, STOP};
@@ -12,8 +13,12 @@ use crate::{HAND_OVER_PAUSE, Load, STOP};
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
+/// The least that an ordered ledger does: it appends if nobody else has, and says so to whoever listens.
+const COMPARE_AND_APPEND: &str = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('set',KEYS[1],ARGV[1]) \
+    redis.call('xadd',KEYS[2],'MAXLEN','64','*','p',ARGV[2]) return redis.call('spublish',KEYS[3],ARGV[2]) else return 0 end";
+
 pub(crate) fn pairs(place: &str, compare: bool, load: Load) -> anyhow::Result<Times> {
-    let script = load_script(place)?;
+    let script = load_script(place, COMPARE_AND_DELETE)?;
     let client = |number: usize| {
         let (key, token) = (format!("src/file-{number}.rs"), format!("token-{number}"));
         let release = if compare {
@@ -37,6 +42,34 @@ pub(crate) fn hand_over(place: &str, load: Load) -> anyhow::Result<Times> {
     Ok(flood::hand_over(&mut [client()?, client()?], load.length(), HAND_OVER_PAUSE, &STOP)?)
 }
 
+/// From the script that appends to the message about it.
+pub(crate) fn relay(place: &str, load: Load) -> anyhow::Result<Times> {
+    let script = load_script(place, COMPARE_AND_APPEND)?;
+    let record = "x".repeat(200);
+    let append = command(&["EVALSHA", &script, "3", "{relay}end", "{relay}log", "{relay}", "7", &record], ":1\r\n");
+    let listen = command(&["SSUBSCRIBE", "{relay}"], "*3\r\n");
+    let set = command(&["SET", "{relay}end", "7"], "+OK\r\n");
+    let mut writer = Client::new(connect(place)?, resp, vec![set, append]);
+    let mut listener = Client::new(connect(place)?, resp, vec![listen]);
+    for client in [&mut writer, &mut listener] {
+        flood::once(client, 0)?.map_err(anyhow::Error::msg)?;
+    }
+    let (mut times, mut space) = (Times::default(), vec![0; 4096]);
+    let began = Instant::now();
+    while began.elapsed() < load.length() {
+        std::thread::sleep(HAND_OVER_PAUSE);
+        let asked = Instant::now();
+        writer.ask(1)?;
+        let heard = listener.answered(&mut space)?;
+        times.rounds.push(asked.elapsed().as_nanos() as u64);
+        if let Err(answer) = heard.and(writer.answered(&mut space)?) {
+            times.failed(|| answer);
+        }
+    }
+    times.elapsed = began.elapsed();
+    Ok(times)
+}
+
 fn connect(place: &str) -> anyhow::Result<OwnedFd> {
     if place.starts_with('/') {
         return Ok(UnixStream::connect(place)?.into());
@@ -47,9 +80,9 @@ fn connect(place: &str) -> anyhow::Result<OwnedFd> {
 }
 
 /// The name under which the server keeps the script.
-fn load_script(place: &str) -> anyhow::Result<String> {
+fn load_script(place: &str, script: &str) -> anyhow::Result<String> {
     let mut stream = std::fs::File::from(connect(place)?);
-    stream.write_all(&command(&["SCRIPT", "LOAD", COMPARE_AND_DELETE], "$").question)?;
+    stream.write_all(&command(&["SCRIPT", "LOAD", script], "$").question)?;
     let mut answer = [0; 64];
     let read = stream.read(&mut answer)?;
     let answer = std::str::from_utf8(&answer[..read])?;

@@ -23,7 +23,13 @@ impl Desk {
         let service = runtime.block_on(async {
             let metrics = Arc::new(Metrics::new());
             let audit = Audit::open(folder.path(), metrics.clone()).expect("an audit log");
-            let about = About { background: false, durability: "always".to_owned(), socket: None, listen: None };
+            let about = About {
+                background: false,
+                engine_from: "the target".to_owned(),
+                durability: "always".to_owned(),
+                socket: None,
+                listen: None,
+            };
             let mut settings = Settings::default();
             settings.rules.quota_limit = 0;
             let space = Space::parse("fuzz").expect("a space");

@@ -16,5 +16,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|bytes: &[u8]| {
     round_trip!(bytes, AcquireRequest ReleaseRequest RenewRequest ForceReleaseRequest CheckRequest ListRequest
-        HistoryRequest AuditRequest EventsRequest SessionRequest AttachRequest RoomRequest StatusRequest);
+        HistoryRequest AuditRequest EventsRequest SessionRequest RestoreRequest AttachRequest RoomRequest StatusRequest
+        FeatureRequest FeatureEndRequest FeatureConflictsRequest FeaturePauseRequest FeatureResumeRequest
+        FeatureCheckRequest PortsRequest PackagesRequest PolicyCheckRequest);
 });

@@ -89,6 +89,39 @@ fn nothing_is_left_unfinished_or_switched_off() {
     broken.check();
 }
 
+/// `./test --deep` fuzzes what has a corpus: a target without one would be passed over.
+#[test]
+fn every_fuzz_target_is_named_and_has_a_corpus() {
+    let folder = root().join("fuzz");
+    let names = |of: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(folder.join(of)).expect("a folder").map(|entry| entry.expect("readable").path());
+        entries.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect()
+    };
+    let manifest: toml::Table = read(&folder.join("Cargo.toml")).parse().expect("a manifest");
+    let bins = manifest["bin"].as_array().expect("a list");
+    let named: BTreeSet<String> = bins.iter().map(|bin| bin["name"].as_str().expect("a name").to_owned()).collect();
+    for bin in bins {
+        let path = format!("targets/{}.rs", bin["name"].as_str().expect("a name"));
+        assert_eq!(bin["path"].as_str(), Some(path.as_str()));
+    }
+    let mut targets = names("targets");
+    assert!(targets.remove("desk"), "what targets share");
+    assert_eq!((&named, &named), (&targets, &names("corpus")), "of fuzz/Cargo.toml, fuzz/targets and fuzz/corpus");
+}
+
+#[test]
+fn every_seed_that_found_a_bug_is_kept() {
+    let (told, kept) = (read(&root().join("docs/bugs-found.md")), read(&root().join("crates/sim/tests/seeds.rs")));
+    let mut seeds = Vec::new();
+    for place in told.match_indices("seed").map(|(at, _)| &told[at..]) {
+        let words = place.split(['|', ';', ')']).next().unwrap_or_default();
+        seeds.extend(words.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()));
+    }
+    assert!(seeds.len() > 8, "some are told: {seeds:?}");
+    let missing: Vec<_> = seeds.into_iter().filter(|seed| !kept.contains(&format!("({seed}, "))).collect();
+    assert!(missing.is_empty(), "put them into FOUND of crates/sim/tests/seeds.rs: {missing:?}");
+}
+
 #[test]
 fn file_names_say_what_is_inside() {
     let mut broken = Broken::new("name the file after its one noun");

@@ -28,6 +28,7 @@ use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, note, say};
+use crate::serve::refuse_password;
 
 /// How long somebody has waited before the lock is handed over.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(2);
@@ -145,6 +146,7 @@ impl Bench {
         let folder = Private::folder(context.config()?)?;
         let engine = self.engine.clone().unwrap_or_else(|| format!("file:{}", folder.path().join("ledgers").display()));
         let place = lockkeeper_engine::place_of(&engine).map_err(|error| Failure::usage(error.to_string()))?;
+        refuse_password(&engine)?;
         let stop = stop_when_interrupted()?;
         let (subject, _folder) = match self.door {
             Door::Socket | Door::Http => (Subject::Service(Private::start(folder, &engine, &self.durability)?), None),

@@ -371,6 +371,9 @@ impl Config {
             }
             rules.quota_limit = limit;
         }
+        if let Some(bytes) = self.variable("LOCKKEEPER_SNAPSHOT_BYTES") {
+            settings.snapshot_bytes = bytes.parse().context("LOCKKEEPER_SNAPSHOT_BYTES is a number of bytes")?;
+        }
         settings.attempts = self.user.redis.attempts.unwrap_or(ATTEMPTS_DEFAULT);
         if !(1..=ATTEMPTS_MAX).contains(&settings.attempts) {
             bail!("redis.attempts is 1 to {ATTEMPTS_MAX}");

@@ -102,11 +102,8 @@ impl Serve {
         if let Err(error) = lockkeeper_engine::place_of(&choice.url) {
             return Err(Failure::usage(choice.explain(&error)));
         }
-        if let Some(url) = self.engine.as_deref().filter(|url| has_password(url)) {
-            let scheme = url.split(':').next().unwrap_or_default();
-            note!(
-                "Everybody on this machine can read the password behind --engine {scheme}://; write the URL into LOCKKEEPER_ENGINE."
-            );
+        if let Some(url) = &self.engine {
+            refuse_password(url)?;
         }
         let server =
             Some(format!("{} ({})", rustix::system::uname().nodename().to_string_lossy(), config.home.display()));
@@ -322,8 +319,15 @@ async fn open_engine(choice: &EngineChoice, options: &Options) -> Result<Arc<dyn
     }
 }
 
-/// Whether a URL holds a password, where everybody can read it.
-fn has_password(url: &str) -> bool {
+/// Refuses a URL of an engine that holds a password, where everybody can read it.
+pub(crate) fn refuse_password(url: &str) -> Result<(), Failure> {
     let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-    login.is_some_and(|(login, _)| login.contains(':')) || url.contains("password=")
+    if login.is_some_and(|(login, _)| login.contains(':')) || url.contains("password=") {
+        return Err(Failure::Question {
+            word: Word::InvalidRequest,
+            message: "A password on the command line can be read by every user of this machine.".to_owned(),
+            hint: Some("write the URL into LOCKKEEPER_ENGINE, and leave --engine out".to_owned()),
+        });
+    }
+    Ok(())
 }

@@ -6,8 +6,13 @@ use std::borrow::Cow;
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{00ad}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}' | '\u{fe00}'..='\u{fe0f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            // Line ends, directions, and what marks annotations.
+            '\u{2028}'..='\u{202e}' | '\u{fff9}'..='\u{fffb}'
+            // What Unicode calls ignorable: it has no shape of its own, so two names with and without it look alike.
+            | '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// One line of printable text: every run of white space and unprintable characters becomes one space.
@@ -72,6 +77,34 @@ mod tests {
         assert_eq!(one_line("  plain  text "), "plain text");
         assert_eq!(one_line("\u{0}\u{7f}"), "");
         assert!(matches!(one_line("plain text"), Cow::Borrowed("plain text")));
+    }
+
+    /// U+034F and the like have no shape: two names with and without one look alike.
+    #[test]
+    fn what_has_no_shape_is_unprintable() {
+        let ignorable = [
+            0xad..=0xad,
+            0x34f..=0x34f,
+            0x61c..=0x61c,
+            0x115f..=0x1160,
+            0x17b4..=0x17b5,
+            0x180b..=0x180f,
+            0x200b..=0x200f,
+            0x202a..=0x202e,
+            0x2060..=0x206f,
+            0x3164..=0x3164,
+            0xfe00..=0xfe0f,
+            0xfeff..=0xfeff,
+            0xffa0..=0xffa0,
+            0xfff0..=0xfff8,
+            0x1_bca0..=0x1_bca3,
+            0x1_d173..=0x1_d17a,
+            0xe_0000..=0xe_0fff,
+        ];
+        for number in ignorable.into_iter().flatten() {
+            assert!(is_unprintable(char::from_u32(number).unwrap()), "U+{number:04X}");
+        }
+        assert!(!"aä€語🙂\u{300}".chars().any(is_unprintable));
     }
 
     #[test]

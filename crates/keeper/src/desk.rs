@@ -225,10 +225,10 @@ impl Desk {
         self.doubtful.clear();
         self.forget_closed(&working.events);
         let (events, granted) = (std::mem::take(&mut working.events), std::mem::take(&mut working.granted));
-        let mut told = self.tell(working, appended.stamp.time);
-        for event in &events {
-            told.extend(self.tell_waiters(event, &granted));
-        }
+        // Those whom the batch queued are known before anybody is served; told first is who has waited.
+        let answers = self.tell(working, appended.stamp.time);
+        let mut told: Vec<Told> = events.iter().flat_map(|event| self.tell_waiters(event, &granted)).collect();
+        told.extend(answers);
         self.state.trim(self.rules.history_kept);
         told
     }

@@ -33,8 +33,6 @@ use crate::settings::Settings;
 
 /// Questions that are decided together.
 const BATCH_MAX: usize = 1024;
-/// Payload bytes behind a snapshot before a new one is thought of.
-const COMPACT_BYTES_MIN: u64 = 32 << 20;
 /// How long a snapshot that failed is not tried again.
 const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 /// How long a sweep that failed is not tried again.
@@ -479,7 +477,7 @@ impl Running {
                 Ok(None) | Err(_) => self.compact_at = Instant::now() + COMPACT_PAUSE,
             }
         }
-        let worth = COMPACT_BYTES_MIN.max(self.snapshot_bytes.saturating_mul(2));
+        let worth = self.settings.snapshot_bytes.max(self.snapshot_bytes.saturating_mul(2));
         let may = self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
         if may && self.ledger.bytes_since_snapshot() > worth {
             let (ledger, space, position) = (self.ledger.clone(), self.space.clone(), self.desk.position());

@@ -4,6 +4,8 @@ use lockkeeper_core::limits::TTL_DEFAULT;
 use lockkeeper_core::state::Rules;
 use lockkeeper_core::time::Millis;
 
+const SNAPSHOT_BYTES_DEFAULT: u64 = 32 << 20;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub rules: Rules,
@@ -18,6 +20,8 @@ pub struct Settings {
     pub server: Option<String>,
     /// Names this writer among those of one ledger; `None`: drawn at random.
     pub writer: Option<u64>,
+    /// Payload bytes behind a snapshot before a new one is thought of.
+    pub snapshot_bytes: u64,
     /// Long work is done on another thread; a simulation has only one.
     pub has_threads: bool,
 }
@@ -33,6 +37,7 @@ impl Default for Settings {
             backoff: Millis(100),
             server: None,
             writer: None,
+            snapshot_bytes: SNAPSHOT_BYTES_DEFAULT,
             has_threads: true,
         }
     }

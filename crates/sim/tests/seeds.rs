@@ -14,6 +14,11 @@ const FOUND: &[(u64, &str)] = &[
     (2317, "a grant was told as lost because of what came later in the same batch"),
     (3395, "a waiter whose wait was over was granted what came free"),
     (13706, "a rewritten ledger was noticed, and its holders were told only when somebody asked again"),
+    (373, "a grant that its asker had not heard of was given back though somebody else had been told of it"),
+    (4730, "the same, of a replay"),
+    (13784, "a wait became a circle when its session lost what it also asked for"),
+    (7234, "the same, through a pause"),
+    (4811, "a pause that overtook a finish closed a circle"),
 ];
 
 fn deep() -> bool {

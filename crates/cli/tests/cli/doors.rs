@@ -154,9 +154,27 @@ fn a_service_ends_on_a_signal_and_leaves_no_socket() {
     drop(serving);
     for (engine, code) in [("ftp://me:secret@h", 2), ("redis://me:secret@h:x", 2), ("redis://me:secret@127.0.0.1:1", 3)]
     {
-        let refused = finish(house.start("a", &["serve", "--engine", engine]));
-        assert_eq!(refused.code, code, "{refused:?}");
-        assert!(!refused.err.contains("secret"), "{refused:?}");
+        let mut named = house.command("a", &["serve"]);
+        named.env("LOCKKEEPER_ENGINE", engine);
+        for (refused, code) in [
+            (crate::house::said(named.output().expect("the program runs")), code),
+            (finish(house.start("a", &["serve", "--engine", engine])), 2),
+        ] {
+            assert_eq!(refused.code, code, "{refused:?}");
+            assert!(!refused.err.contains("secret"), "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn a_password_on_the_command_line_is_refused_with_the_way_out() {
+    let house = House::new();
+    for engine in ["redis://me:secret@127.0.0.1:1", "postgres://127.0.0.1:1/db?password=secret"] {
+        for command in [&["serve", "--engine", engine][..], &["bench", "--engine", engine, "--for", "1s"]] {
+            let refused = house.say("a", command);
+            assert_eq!(refused.code, 2, "{refused:?}");
+            assert!(refused.err.contains("LOCKKEEPER_ENGINE") && !refused.err.contains("secret"), "{refused:?}");
+        }
     }
 }
 

@@ -140,6 +140,8 @@ fn a_path_that_is_none_is_invalid_and_gits_own_is_not_permitted_through_every_do
         "a\u{2066}b",
         "a\u{200b}b",
         "a\u{feff}b",
+        "a\u{34f}b",
+        "a\u{e0100}b",
         "",
         ".",
         "..",

@@ -200,6 +200,69 @@ fn p6_whatever_moment_the_service_is_killed_at_all_that_it_acknowledged_holds() 
     assert!(acknowledged > rounds * 10, "{acknowledged} answers in {rounds} rounds are no load");
 }
 
+/// A service that leaves a snapshot every few lives.
+fn start(house: &House, crash_at: Option<&str>) -> Service {
+    Service::start_with(house, &["--listen", "none"], |mut command| {
+        command.env("LOCKKEEPER_SNAPSHOT_BYTES", "16384");
+        if let Some(place) = crash_at {
+            command.env("LOCKKEEPER_CRASH_AT", place);
+        }
+        command
+    })
+}
+
+/// The snapshots in a ledger's folder.
+fn snapshots(house: &House) -> usize {
+    let folders = std::fs::read_dir(house.home().join("ledgers")).expect("ledgers").flatten();
+    let files = folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok()).flatten().flatten();
+    files.filter(|file| file.file_name().to_string_lossy().starts_with("snapshot-")).count()
+}
+
+/// Where the service itself crashes while it works. What happens when it starts is crashed at by the engine's tests.
+const PLACES: [&str; 9] = [
+    "append-before-write",
+    "append-after-write",
+    "append-before-sync",
+    "append-after-sync",
+    "snapshot-before-sync",
+    "snapshot-before-rename",
+    "snapshot-before-directory-sync",
+    "compact-before-delete",
+    "compact-between-deletes",
+];
+
+#[test]
+fn p6_wherever_the_service_crashes_while_it_records_or_compacts_all_that_it_acknowledged_holds() {
+    let house = House::new();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(Client::new).collect();
+    let greatest = AtomicU64::new(0);
+    for (round, name) in (0..).zip(PLACES) {
+        // Appends happen all the time: some later one.
+        let nth = if name.starts_with("append") { 150 } else { 1 };
+        settle_and_verify(start(&house, None), &mut clients, round).kill();
+        let mut service = start(&house, Some(&format!("{name}:{nth}")));
+        std::thread::scope(|scope| {
+            for client in &mut clients {
+                let (socket, greatest) = (service.socket().to_owned(), &greatest);
+                scope.spawn(move || client.work(&socket, greatest).expect_err("it crashes"));
+            }
+        });
+        assert_eq!(service.ends(Duration::from_secs(60)), None, "{name}: by a signal");
+    }
+    settle_and_verify(start(&house, None), &mut clients, u64::MAX);
+    assert!(snapshots(&house) > 0, "it was started from a snapshot");
+}
+
+/// What every client was told holds, and what was left open is asked again.
+fn settle_and_verify(service: Service, clients: &mut [Client], round: u64) -> Service {
+    let mut line = service.line();
+    for client in &mut *clients {
+        client.settle(&mut line);
+    }
+    verify(&mut line, clients, round);
+    service
+}
+
 /// How many answers were acknowledged.
 fn kill_again_and_again(seed: u64) -> u64 {
     let house = House::new();
@@ -210,12 +273,7 @@ fn kill_again_and_again(seed: u64) -> u64 {
         if round % 4 == 3 {
             kill_while_it_starts(&house, dice.below(25));
         }
-        let service = Service::start(&house);
-        let mut line = service.line();
-        for client in &mut clients {
-            client.settle(&mut line);
-        }
-        verify(&mut line, &clients, round);
+        let service = settle_and_verify(start(&house, None), &mut clients, round);
         let life = Duration::from_micros(dice.below(LIFE_MS * 1000));
         std::thread::scope(|scope| {
             let (socket, greatest) = (service.socket().to_owned(), &greatest);
@@ -227,6 +285,7 @@ fn kill_again_and_again(seed: u64) -> u64 {
             service.kill();
         });
     }
+    assert!(snapshots(&house) > 0, "some lives began with a snapshot");
     clients.iter().map(|client| client.acknowledged).sum()
 }
 
@@ -256,12 +315,18 @@ fn a_service_with_a_hundred_thousand_locks_is_back_within_a_second() {
     const COUNT: usize = 100_000;
     let limit = Duration::from_secs(if cfg!(debug_assertions) { 8 } else { 1 });
     let house = House::new();
-    let service = Service::start(&house);
+    let start = || {
+        Service::start_with(&house, &["--listen", "none"], |mut command| {
+            command.env("LOCKKEEPER_SNAPSHOT_BYTES", (1 << 20).to_string());
+            command
+        })
+    };
+    let service = start();
     fill(&mut service.line(), COUNT, |n| json!({ "file_path": format!("d{}/f{n}.rs", n / 100) }));
+    crate::house::wait_for("a snapshot", || (snapshots(&house) > 0).then_some(()));
     service.kill();
-    // The second start has a snapshot and a log of its own making before it.
     for _ in 0..2 {
-        let service = Service::start(&house);
+        let service = start();
         println!("{COUNT} locks: first answer after {:?}", service.took);
         assert!(service.took < limit, "{:?}", service.took);
         let (_, status) = service.line().ask("status", json!({})).expect("a status");

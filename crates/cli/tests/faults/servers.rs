@@ -93,8 +93,8 @@ impl Server for Postgres {
 
 fn start(house: &House, server: &dyn Server) -> Service {
     let engine = format!("{}?timeout_ms={LIMIT_MS}", server.address());
-    Service::start_with(house, &["--listen", "none", "--engine", &engine], |mut command| {
-        command.env("LOCKKEEPER_SPACE", "shared");
+    Service::start_with(house, &["--listen", "none"], |mut command| {
+        command.env("LOCKKEEPER_SPACE", "shared").env("LOCKKEEPER_ENGINE", &engine);
         command
     })
 }

@@ -87,3 +87,11 @@ impl Engine for Postgres {
         Box::pin(self.list())
     }
 }
+
+/// Reads bytes as what others tell through a PostgreSQL.
+#[cfg(feature = "fuzzing")]
+pub fn read_anything(bytes: &[u8]) {
+    if let Ok(note) = std::str::from_utf8(bytes) {
+        let _ = notices::read_note(note);
+    }
+}

@@ -180,7 +180,7 @@ fn write_note(tag: &str, end: Position) -> String {
     format!("{tag} {epoch:016x} {revision} {digest:016x}")
 }
 
-fn read_note(note: &str) -> Option<Position> {
+pub(super) fn read_note(note: &str) -> Option<Position> {
     let mut words = note.split(' ');
     let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
     Some(Position { epoch: number(16)?, revision: number(10)?, digest: number(16)? })

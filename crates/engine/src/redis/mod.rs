@@ -143,3 +143,14 @@ impl Engine for Redis {
         Box::pin(self.list())
     }
 }
+
+/// Reads bytes as everything that a Redis sends: as an answer, and as a notice.
+#[cfg(feature = "fuzzing")]
+pub fn read_anything(bytes: &[u8]) {
+    if let Ok(value) = redis::parse_redis_value(bytes) {
+        let _ = reply::listening(&value);
+        let _ = reply::read_outside(value.clone());
+        let _ = reply::read(value);
+    }
+    let _ = notices::read_note(bytes);
+}

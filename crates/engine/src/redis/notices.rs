@@ -175,7 +175,7 @@ async fn run(shared: Arc<Shared>) {
 }
 
 /// What is said when a ledger moves: where its end is now, and the last record if it is small.
-fn read_note(note: &[u8]) -> Option<(Position, Option<Stored>)> {
+pub(super) fn read_note(note: &[u8]) -> Option<(Position, Option<Stored>)> {
     let line_end = note.iter().position(|byte| *byte == b'\n').unwrap_or(note.len());
     let mut words = std::str::from_utf8(&note[..line_end]).ok()?.splitn(4, ' ');
     let (epoch, revision, digest) = (hex(words.next()?)?, number(words.next()?)?, hex(words.next()?)?);

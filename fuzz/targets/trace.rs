@@ -11,5 +11,8 @@ fuzz_target!(|header: &str| {
         assert!(plain && id.len() == length && id.bytes().any(|byte| byte != b'0'), "{header}");
     }
     let again = format!("00-{}-{}-01", parent.trace_id, parent.span_id);
-    assert_eq!(TraceParent::parse(&again).map(|again| (again.trace_id, again.span_id)), Some((parent.trace_id, parent.span_id)));
+    assert_eq!(
+        TraceParent::parse(&again).map(|again| (again.trace_id, again.span_id)),
+        Some((parent.trace_id, parent.span_id))
+    );
 });

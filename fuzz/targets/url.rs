@@ -8,20 +8,24 @@ use lockkeeper_client::Endpoint;
 const SECRET: &str = "Zq7vXw9k";
 
 fuzz_target!(|text: &str| {
+    if text.contains(SECRET) {
+        return;
+    }
     // Wherever a password stands in a URL, it is this one.
-    let url = match text.split_once('@') {
-        Some((before, rest)) => match before.rsplit_once(':') {
-            Some((user, _)) => format!("{user}:{SECRET}@{rest}"),
-            None => text.to_owned(),
-        },
+    let url = match text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?))) {
+        Some((scheme, (login, place))) => {
+            let user = login.split_once(':').map_or(login, |(user, _)| user);
+            format!("{scheme}://{user}:{SECRET}@{place}")
+        }
         None => text.to_owned(),
     };
-    let repeats_by_itself = url.matches(SECRET).count() > 1 || !url.contains("://") || url.starts_with("file:");
     let told = match lockkeeper_engine::place_of(&url) {
+        // A folder may be called so.
+        Ok(_) if url.starts_with("file:") => String::new(),
         Ok(place) => place,
         Err(error) => format!("{error} {error:?}"),
     };
-    assert!(repeats_by_itself || !told.contains(SECRET), "{told}");
+    assert!(!told.contains(SECRET), "{url}: {told}");
     let endpoint = Endpoint::parse(text, Some(SECRET.to_owned()));
-    assert!(text.contains(SECRET) || !format!("{endpoint:?}").contains(SECRET), "{endpoint:?}");
+    assert!(!format!("{endpoint:?}").contains(SECRET), "{endpoint:?}");
 });

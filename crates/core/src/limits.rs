@@ -53,6 +53,8 @@ pub const CONFLICTS_SHOWN_MAX: usize = 16;
 pub const CIRCLE_LOOKS_MAX: usize = 20_000;
 /// and for each such wait at least, however many there are.
 pub const CIRCLE_LOOKS_MIN: usize = 32;
+/// How much later than it was decided a batch may be stamped, as far as circles are concerned.
+pub const STAMP_DELAY_MAX: Millis = Millis::from_secs(2);
 /// Steps of a circle that are recorded and told: of a longer one its beginning and its end.
 pub const CIRCLE_STEPS_MAX: usize = 16;
 

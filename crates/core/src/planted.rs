@@ -57,6 +57,8 @@ bugs! {
     RequestBodyIgnored "a request id is answered whatever its body says",
     CloseKeepsOne "closing a session keeps one of its locks",
     CycleOverlooked "nobody looks whether a wait closes a circle",
+    StaleStamp "a lease begins before it was asked for, by as much as its server's clock lies behind",
+    SweptLate "leases that ran out are ended three seconds later",
     LateCycleOverlooked "nobody looks whether a loss closes a circle of waits",
     PauseOverlooked "what is asked for a paused feature is granted",
     PausedInTheWay "who is paused keeps others waiting",

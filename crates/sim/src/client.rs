@@ -147,7 +147,8 @@ impl Client {
     /// A paused process does nothing until it goes on.
     async fn stall(&self) {
         loop {
-            let wait = self.mind().paused_until.saturating_sub(self.now());
+            let until = self.mind().paused_until.max(self.world.suspended_until());
+            let wait = until.saturating_sub(self.now());
             if wait == 0 {
                 return;
             }
@@ -182,20 +183,28 @@ impl Client {
             self.audit().note(sent, self.number, server, || format!("sends {command:?}"));
         }
         let frees = matches!(command, Command::Release { .. } | Command::CloseSession { .. });
-        let repeats = matches!(&command, Command::Acquire(acquire) if acquire.request.is_some());
-        if repeats && air.chance(air.weather.doubled) {
+        if may_come_again(&command) && air.chance(air.weather.doubled) {
             self.send_twin(server, command.clone());
         }
-        let asking = async {
+        let lingers = may_come_late(&command) && air.chance(air.weather.lingering);
+        let world = self.world.clone();
+        let asking = async move {
+            let air = &world.air;
             air.way(air.weather.way).await;
             if air.chance(air.weather.request_lost) {
                 return Reply::Silence;
             }
-            let reply = self.world.servers[server].ask(command, bound).await;
+            let reply = world.servers[server].ask(command, bound).await;
             air.way(air.weather.way).await;
             if air.chance(air.weather.answer_lost) { Reply::Silence } else { reply }
         };
-        let reply = tokio::time::timeout(Duration::from_millis(patience), asking).await;
+        let patience = Duration::from_millis(patience);
+        let reply = if lingers {
+            // Whoever gives up takes nothing back: it is on its way.
+            tokio::time::timeout(patience, tokio::spawn(asking)).await.map(|asked| asked.unwrap_or(Reply::Silence))
+        } else {
+            tokio::time::timeout(patience, asking).await
+        };
         self.stall().await;
         match reply {
             Ok(Reply::Said(Ok(answer))) => Heard::Told(answer),
@@ -558,5 +567,22 @@ impl Client {
                 self.audit().knows(now, sent, lock);
             }
         }
+    }
+}
+
+/// What a network may deliver twice, or a client send again, without harm: it has a name, or says exactly what it means.
+fn may_come_again(command: &Command) -> bool {
+    match command {
+        Command::Acquire(acquire) => acquire.request.is_some(),
+        other => may_come_late(other),
+    }
+}
+
+/// What does no harm when it comes after its sender has given up, and has perhaps taken the same again. A release by key would.
+fn may_come_late(command: &Command) -> bool {
+    match command {
+        Command::Acquire(_) | Command::Renew { .. } => true,
+        Command::Release { which: Which::Id(_), token, .. } => token.is_some(),
+        _ => false,
     }
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Stamp;
+use lockkeeper_core::time::{Millis, Stamp};
 use lockkeeper_engine::{
     Append, Appended, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory, Position,
     Strength,
@@ -108,6 +109,8 @@ pub(crate) struct Link {
     broken_at: AtomicU64,
     /// The longest way to the ledger, in milliseconds.
     way: u64,
+    /// How far its idea of the time lies behind the store's, in milliseconds.
+    lag: u64,
     durable: watch::Sender<Durable>,
     moved: watch::Sender<u64>,
 }
@@ -122,6 +125,7 @@ impl Link {
             broken: AtomicBool::new(false),
             broken_at: AtomicU64::new(0),
             way,
+            lag: if store.air.weather.lag == 0 { 0 } else { store.air.rng().u64(..=store.air.weather.lag) },
             durable: watch::Sender::new(Durable::Up(0)),
             moved: watch::Sender::new(0),
         });
@@ -187,8 +191,9 @@ impl Link {
     }
 
     async fn append_to_store(self: Arc<Link>, expected: Position, proposed: Stamp, batch: Batch) -> Append {
-        // A store with a clock of its own stamps as it likes.
-        let proposed = if self.air().rng().u8(..3) == 0 { Stamp::default() } else { proposed };
+        // A store with a clock of its own stamps as it likes; and who knows its time only roughly proposes nothing.
+        let roughly = self.lag > 0 && !planted::is(Bug::StaleStamp);
+        let proposed = if self.air().rng().u8(..3) == 0 || roughly { Stamp::default() } else { proposed };
         let appended = self.store.ledger.append(expected, proposed, batch).await;
         if matches!(appended, Append::Appended(_)) && !self.on_disk() {
             self.store.tell_moved(Some(&self));
@@ -274,8 +279,10 @@ fn away() -> EngineError {
 }
 
 impl Ledger for Link {
+    /// A lower bound: what was last heard from the store, and the time since.
     fn now(&self) -> Stamp {
-        self.store.ledger.now()
+        let Stamp { time, wall } = self.store.ledger.now();
+        Stamp { time: time.minus(Millis(self.lag)), wall }
     }
 
     fn read(&self, after: Position) -> BoxFuture<'_, Result<Delta, EngineError>> {
@@ -315,6 +322,9 @@ impl Ledger for Link {
     fn compact(&self, at: Position, snapshot: Vec<u8>) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async move {
             self.there().await;
+            if self.is_broken() || self.store.full.load(Ordering::Relaxed) {
+                return Err(EngineError::Unreachable("there is no room for a snapshot".to_owned()));
+            }
             if self.air().chance(self.air().weather.ledger_down) {
                 return Err(away());
             }

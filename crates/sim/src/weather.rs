@@ -28,6 +28,12 @@ pub struct Weather {
     pub request_lost: u64,
     pub answer_lost: u64,
     pub doubled: u64,
+    /// Chance that a question that nobody waits for any more arrives all the same.
+    pub lingering: u64,
+    /// How far a server's idea of the ledger's time lies behind, at most.
+    pub lag: u64,
+    /// Whether the machine of all is suspended now and then, in place of one server.
+    pub suspends: bool,
     pub ledger_down: u64,
     pub ledger_unknown: u64,
     /// The longest time until a server hears that the ledger moved.
@@ -71,6 +77,9 @@ impl Weather {
             request_lost: 0,
             answer_lost: 0,
             doubled: 0,
+            lingering: 0,
+            lag: 0,
+            suspends: false,
             ledger_down: 0,
             ledger_unknown: 0,
             notice: 5,
@@ -112,10 +121,15 @@ impl Weather {
         // Drawn beside the others: a day without features is what it was.
         let mut aside = Rng::with_seed(!rng.clone().u64(..));
         let with_features = aside.u8(..3) == 0;
+        let features = if with_features { aside.usize(1..=2) } else { 0 };
+        let lingering = if calm || aside.bool() { 0 } else { aside.u64(..=500) };
+        let lag = if calm || kind == Kind::Disk || aside.bool() { 0 } else { aside.u64(..=300) };
+        let suspends = !calm && aside.u8(..3) == 0;
+        let crowded = aside.u8(..25) == 0;
         Weather {
             kind,
             servers: if kind == Kind::Disk { 1 } else { rng.usize(2..=4) },
-            clients: rng.usize(3..=6),
+            clients: rng.usize(3..=6) + if crowded { 15 } else { 0 },
             length: if long_night { 90_000 } else { rng.u64(15_000..40_000) },
             thinking: if long_night { 1500 } else { rng.u64(100..900) },
             way: rng.u64(1..30),
@@ -123,6 +137,9 @@ impl Weather {
             request_lost,
             answer_lost,
             doubled,
+            lingering,
+            lag,
+            suspends,
             ledger_down: if kind == Kind::Disk { 0 } else { ledger_down },
             ledger_unknown: if kind == Kind::Disk { 0 } else { ledger_unknown },
             notice: notice + 1,
@@ -141,7 +158,7 @@ impl Weather {
             bytes_factor: if rng.bool() { rng.u64(200..3000) } else { 1 },
             quota: if rng.u8(..5) == 0 { rng.u32(5..30) } else { 0 },
             files: rng.usize(1..=3),
-            features: if with_features { aside.usize(1..=2) } else { 0 },
+            features,
         }
     }
 }

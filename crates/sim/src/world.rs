@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) struct World {
     store: Arc<Store>,
     auditor: Mutex<Auditor>,
     deaths: Mutex<BTreeMap<SessionId, u64>>,
+    /// Nobody does anything before, in true microseconds.
+    suspended_until: AtomicU64,
     last_look: Mutex<Vec<Arc<Lock>>>,
 }
 
@@ -111,6 +114,7 @@ impl World {
             store,
             auditor: Mutex::new(auditor),
             deaths: Mutex::default(),
+            suspended_until: AtomicU64::new(0),
             last_look: Mutex::default(),
         })
     }
@@ -126,6 +130,10 @@ impl World {
         if up.is_empty() || rng.u8(..20) == 0 { rng.usize(..self.servers.len()) } else { up[rng.usize(..up.len())] }
     }
 
+    pub(crate) fn suspended_until(&self) -> u64 {
+        self.suspended_until.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn dead(&self, session: &SessionId, now: u64) {
         self.deaths.lock().expect("no holder panics").insert(session.clone(), now);
     }
@@ -134,7 +142,24 @@ impl World {
         let deaths = self.deaths.lock().expect("no holder panics");
         let paused = if self.air.weather.pauses > 0 { PAUSE_MAX * 1000 } else { 0 };
         self.auditor().heard(look, |session| deaths.get(session).copied(), ALIVE + paused);
+        self.check_freed_in_time(look);
         *self.last_look.lock().expect("no holder panics") = look.locks.clone();
+    }
+
+    /// P8, on days on which nothing but time decides when a lease is ended.
+    fn check_freed_in_time(&self, look: &Look) {
+        let Weather { kind, pauses, crashes, sync_fails, ledger_down, ledger_unknown, .. } = &self.air.weather;
+        let undisturbed = [pauses, crashes, sync_fails, ledger_down, ledger_unknown].iter().all(|rate| **rate == 0);
+        if *kind == Kind::Forgetful || !undisturbed {
+            return;
+        }
+        // Seen a moment ago, by a server whose time may lie behind.
+        let slack =
+            1_000_000 + 1000 * (2 * (self.air.weather.way + self.air.weather.ledger_way) + self.air.weather.lag);
+        let now = BEGIN + self.air.now();
+        for lock in look.locks.iter().filter(|lock| lock.expires.0 + slack < now) {
+            self.auditor().breaks("P8", || format!("{lock:?} is still there at {now}"));
+        }
     }
 
     /// Something that was listed as another's.
@@ -206,9 +231,17 @@ impl World {
             self.every(self.air.weather.pauses).await;
             let number = self.air.rng().usize(..self.servers.len());
             let pause = self.air.rng().u64(..PAUSE_MAX);
-            self.servers[number].pause(pause);
             let now = self.air.now();
-            self.auditor().note(now, 100 + number, "pause", || format!("is paused for {pause} ms"));
+            if self.air.weather.suspends {
+                self.suspended_until.store(now + pause * 1000, Ordering::Relaxed);
+                for server in &self.servers {
+                    server.pause(pause);
+                }
+                self.auditor().note(now, 200, "suspend", || format!("everything is suspended for {pause} ms"));
+            } else {
+                self.servers[number].pause(pause);
+                self.auditor().note(now, 100 + number, "pause", || format!("is paused for {pause} ms"));
+            }
             if self.air.weather.wall_jumps {
                 self.air.jump_wall();
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::deadlock::Patience;
 use super::{Deciding, Refused};
@@ -9,7 +10,8 @@ use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX,
+    WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
@@ -18,7 +20,7 @@ use crate::planted::{self, Bug};
 use crate::session::{Intention, SessionId};
 use crate::span::Span;
 use crate::state::State;
-use crate::waiter::Rank;
+use crate::waiter::{Rank, Waiter};
 
 /// What an acquisition comes down to for a session that may hold some of it already.
 pub(super) struct Parts {
@@ -176,7 +178,19 @@ impl Deciding<'_> {
             return Err(exceeded(Limit::WaitersPerSession));
         }
         let rank = Rank::new(self.now(), priority, waiter);
-        if let Some(cycle) = self.state.cycle(acquire, rank).filter(|_| !planted::is(Bug::CycleOverlooked)) {
+        // Its place is that of the stamp, which may be later: it may come to stand behind somebody it would have overtaken.
+        let later = Rank::new(self.now().plus(STAMP_DELAY_MAX), priority, waiter);
+        let may_move = |want: &Want| {
+            let between = |waiter: &Arc<Waiter>| rank < waiter.rank() && waiter.rank() < later;
+            let stop = |is: bool| if is { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            self.state.waiting_for(&want.target, want.mode, |waiter| stop(between(waiter))).is_break()
+        };
+        let cycle = self.state.cycle(acquire, rank);
+        let cycle = match cycle {
+            None if acquire.wants.iter().any(may_move) => self.state.cycle(acquire, later),
+            cycle => cycle,
+        };
+        if let Some(cycle) = cycle.filter(|_| !planted::is(Bug::CycleOverlooked)) {
             return Err(Box::new(Refusal::Deadlock { cycle }));
         }
         self.record(Event::Queued(Enqueued {

@@ -8,6 +8,7 @@ use crate::time::Millis;
 impl Deciding<'_> {
     pub(super) fn sweep(&mut self) {
         let now = if planted::is(Bug::ExpiresEarly) { self.now().plus(Millis(1)) } else { self.now() };
+        let now = if planted::is(Bug::SweptLate) { now.minus(Millis(3000)) } else { now };
         if self.state.next_wake().is_none_or(|wake| wake > now) {
             return;
         }

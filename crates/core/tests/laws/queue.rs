@@ -296,3 +296,18 @@ fn a_search_for_circles_ends_where_its_bound_is() {
     // It is a circle, and too long to be seen as one.
     house.queue(&format!("s{}", COUNT - 1), &["k0"], 5);
 }
+
+/// Whoever decides knows the time only roughly; the stamp says where somebody stands.
+#[test]
+fn a_wait_that_would_be_a_circle_if_it_were_stamped_a_little_later_is_refused() {
+    let mut house = House::new();
+    house.granted("c", "y");
+    house.granted("h", "x");
+    house.queue("b", &["x", "y"], 4);
+    // A moment before ten seconds of waiting outweigh the step in priority.
+    house.wait(9900);
+    house.beat("c");
+    house.beat("h");
+    let refusal = house.refused(Command::Acquire(Acquire { wait: Millis(60_000), ..wanting("c", &["x"]) }));
+    assert!(matches!(refusal, Refusal::Deadlock { .. }), "{refusal:?}");
+}

@@ -13,6 +13,10 @@ use crate::time_source::TimeSource;
 const SLACK_MICROS: u64 = 500_000;
 /// One part in so many is how fast two clocks may drift apart.
 const DRIFT_PART: u64 = 100;
+/// How far the lower bound may lie behind, and how long ago the time may have been told, if a stamp is to be proposed: a lease
+/// that began before it was asked for would end before its holder thinks.
+const PROPOSED_LAG_MAX: u64 = 1000;
+const PROPOSED_TOLD_MAX: u64 = 2_000_000;
 /// Lua counts exactly up to here.
 const MICROS_MAX: u64 = (1 << 53) - 1;
 
@@ -62,6 +66,17 @@ impl Pace {
         let reading = self.source.reading();
         let time = self.seen().lower(reading.since_boot);
         Stamp { time: Time(time), wall: reading.wall.min(MICROS_MAX) }
+    }
+
+    /// What a writer proposes as the stamp of a batch: its own now, if that is as good as the ledger's; if not, a time that
+    /// is never taken, so that the ledger stamps by its own clock.
+    pub(crate) fn proposal(&self, now: Stamp) -> Stamp {
+        let since_boot = self.source.reading().since_boot;
+        let is_exact = self.seen().anchor.is_some_and(|anchor| {
+            let lag = anchor.high.saturating_sub(anchor.low).cast_unsigned();
+            lag <= PROPOSED_LAG_MAX && since_boot.saturating_sub(anchor.told) <= PROPOSED_TOLD_MAX
+        });
+        if is_exact { now } else { Stamp { time: Time(MICROS_MAX), ..now } }
     }
 
     /// What can be true now.
@@ -125,6 +140,20 @@ mod tests {
         time.pass(took);
         pace.told(bounds, Time(told));
         bounds
+    }
+
+    #[test]
+    fn a_lease_does_not_begin_before_it_was_asked_for() {
+        let (time, pace) = pace();
+        assert_ne!(pace.proposal(pace.now()), pace.now(), "nothing was told");
+        // Thirty milliseconds each way: what is known of the time lies thirty behind.
+        ask(&time, &pace, 60_000, WALL + 30_000);
+        assert_eq!(pace.now().time, Time(WALL + 30_000), "thirty less than is true");
+        assert_ne!(pace.proposal(pace.now()), pace.now());
+        ask(&time, &pace, 800, WALL + 60_400);
+        assert_eq!(pace.proposal(pace.now()), pace.now(), "less than a millisecond behind");
+        time.pass(3 * SECOND);
+        assert_ne!(pace.proposal(pace.now()), pace.now(), "clocks drift");
     }
 
     #[test]

@@ -263,6 +263,7 @@ impl Client {
             priority,
             feature: worked_on,
             request,
+            restores: false,
         }
     }
 

@@ -296,6 +296,9 @@ pub struct SkippedView {
     pub file_path: String,
     pub start_line: Option<u32>,
     pub end_line: Option<u32>,
+    /// The word that an acquisition would have been refused with; `lock_lost`: it was taken away.
+    #[serde(default)]
+    pub error: String,
     pub message: String,
 }
 

@@ -195,6 +195,7 @@ fn prepare(role: &str, number: u64, asks: &[Ask]) -> anyhow::Result<Vec<Prepared
             priority: PRIORITY_DEFAULT,
             feature: None,
             request: None,
+            restores: false,
         })))
     };
     let prepared = asks.iter().map(|ask| match ask {

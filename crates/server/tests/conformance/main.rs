@@ -6,6 +6,7 @@ mod loss;
 mod postgres_server;
 #[path = "../../../engine/tests/redis/server.rs"]
 mod redis_server;
+mod restore;
 
 use doors::{DoorKind, EngineKind, House};
 

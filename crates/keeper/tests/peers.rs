@@ -31,7 +31,7 @@ async fn keeper(server: &RedisServer) -> Keeper {
 
 async fn keeper_with(server: &RedisServer, mut settings: Settings, quota: u32) -> Keeper {
     let space = Space::parse("shared").unwrap();
-    let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).unwrap();
+    let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).await.unwrap();
     let ledger = engine.open(&space).await.unwrap();
     settings.rules.quota_limit = quota;
     Keeper::open(space, ledger, &settings, Arc::default(), tokio_util::sync::CancellationToken::new()).await.unwrap()

@@ -11,6 +11,7 @@ mod keys;
 mod node;
 mod nodes;
 mod notices;
+mod permissions;
 mod reply;
 mod script;
 mod store;
@@ -62,11 +63,14 @@ impl Redis {
     }
 
     /// Shows the locked files of one space to clients that know nothing of Lockkeeper, and respects theirs.
-    pub fn sharing(mut self, space: Option<Space>) -> Result<Redis, EngineError> {
+    pub async fn sharing(mut self, space: Option<Space>) -> Result<Redis, EngineError> {
         if space.is_some() && self.nodes.are_many() {
             let why =
                 "files are shared with other clients on one Redis, not on a cluster: `redis.shared_space` must go";
             return Err(EngineError::Invalid(why.to_owned()));
+        }
+        if space.is_some() {
+            self.nodes.share().await.map_err(|trouble| trouble.into_error(&self.nodes.place()))?;
         }
         self.shared_space = space;
         Ok(self)

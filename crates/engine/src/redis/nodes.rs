@@ -89,6 +89,16 @@ impl Nodes {
         Ok(cluster.nodes.values().cloned().collect())
     }
 
+    /// Files are shared with other clients: the user has to be allowed to, from now on.
+    pub(super) async fn share(&self) -> Result<(), Trouble> {
+        self.dial.share();
+        for node in self.all().await? {
+            node.hang_up().await;
+            node.connection().await?;
+        }
+        Ok(())
+    }
+
     /// A node was not the right one, or could not be reached: where everything is may have changed.
     pub(super) async fn doubt(&self) {
         let mut cluster = self.cluster.lock().await;

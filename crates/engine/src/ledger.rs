@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::{Millis, Stamp, Time};
@@ -215,6 +216,11 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     fn bytes_since_snapshot(&self) -> u64;
 
     fn strength(&self) -> Strength;
+
+    /// How long one small question may take, at most; `None`: as long as it takes.
+    fn time_limit(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether what is taken is shown outside of the ledger, and what others take there is respected.
     fn shows(&self) -> bool {

@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::recording::BatchIds;
+use self::recording::{BatchIds, Decided};
 use crate::beats::Beats;
 use crate::contention::Contention;
 use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
@@ -222,10 +222,7 @@ impl Running {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
         self.announce(&mut asked);
-        let mut confirmed = reads.is_empty();
-        if !asked.is_empty() {
-            confirmed = self.decide(asked).await.is_confirmed();
-        }
+        let decided = if asked.is_empty() { None } else { Some(self.decide(asked).await) };
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
             let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);
@@ -235,19 +232,29 @@ impl Running {
             }
         }
         self.tell_beaten(beaten);
-        let confirmed = confirmed || planted::is(Bug::NoConfirm);
-        let unconfirmed = if confirmed { None } else { self.confirm().await.err() };
+        let is_away = matches!(decided, Some(Decided::Away(_)));
+        let unconfirmed = match decided {
+            _ if reads.is_empty() || planted::is(Bug::NoConfirm) => None,
+            Some(Decided::Recorded | Decided::Confirmed) => None,
+            // What was just found out need not be found out again, for as long as that takes.
+            Some(Decided::Away(why)) => Some(Failure::Unavailable(why)),
+            Some(Decided::Failed) | None => self.confirm().await.err(),
+        };
         let now = self.ledger.now();
         for read in reads {
             // A look is no staler than its question, or it is none.
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
         for (keys, reply) in outside {
-            self.look_at(&keys).await;
+            if !is_away {
+                self.look_at(&keys).await;
+            }
             let _ = reply.send(());
         }
-        self.look_outside().await;
-        self.mourn().await;
+        if !is_away {
+            self.look_outside().await;
+            self.mourn().await;
+        }
         self.publish();
     }
 

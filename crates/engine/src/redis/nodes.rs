@@ -48,6 +48,10 @@ impl Nodes {
         self.dial.address.to_string()
     }
 
+    pub(super) fn time_limit(&self) -> Duration {
+        self.dial.time_limit()
+    }
+
     pub(super) fn database(&self) -> u16 {
         self.dial.address.database
     }

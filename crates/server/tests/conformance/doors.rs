@@ -62,6 +62,11 @@ pub(crate) const SECRET: &str = "a-secret-of-the-tests";
 impl House {
     /// Several services share the store, and take turns.
     pub(crate) fn open(engine: EngineKind, door: DoorKind, services: usize) -> House {
+        House::limited(engine, door, services, "")
+    }
+
+    /// The same with something added to the URL of the store.
+    pub(crate) fn limited(engine: EngineKind, door: DoorKind, services: usize, limits: &str) -> House {
         let folder = tempfile::tempdir().expect("a folder");
         let redis = match engine {
             EngineKind::Redis => Some(RedisServer::start()),
@@ -77,7 +82,7 @@ impl House {
             (_, Some(redis)) => redis.url(),
             (_, None) => "memory:".to_owned(),
         };
-        House { redis, ..House::on(&url, engine, door, services, folder) }
+        House { redis, ..House::on(&format!("{url}{limits}"), engine, door, services, folder) }
     }
 
     /// The same on a store that the caller has started.
@@ -123,6 +128,17 @@ impl House {
     /// Asks, and gives back the status and the body.
     pub(crate) fn ask(&self, operation: Operation, body: Value) -> (u16, Value) {
         ask(self.door(), self.runtime.handle(), operation, body)
+    }
+
+    /// Asks several things at the same moment, of the same service.
+    pub(crate) fn ask_together(&self, questions: Vec<(Operation, Value)>) -> Vec<(u16, Value)> {
+        let door = self.door();
+        let asked = questions.into_iter().map(|(operation, body)| {
+            let (door, handle) = (door.clone(), self.runtime.handle().clone());
+            std::thread::spawn(move || ask(&door, &handle, operation, body))
+        });
+        let asked: Vec<_> = asked.collect();
+        asked.into_iter().map(|asked| asked.join().expect("an answer")).collect()
     }
 
     /// Asks something that waits, beside the test; goes on when it stands in the queue.

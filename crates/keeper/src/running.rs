@@ -306,15 +306,24 @@ impl Running {
 
     fn add_beats(&mut self, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
         let waiting: Vec<_> = self.desk.waiting().collect();
-        let Some(due) = self.beats.due(Instant::now(), &waiting) else { return Vec::new() };
+        // After a while in which nothing could be written down, the next batch says first who is alive.
+        let now = self.ledger.now().time.max(self.desk.state().stamp().time);
+        let mut silent = if waiting.is_empty() { Vec::new() } else { self.desk.state().silent_waiters(now) };
+        silent.retain(|id| waiting.binary_search(id).is_ok());
+        let due = self.beats.due(Instant::now(), &waiting);
+        if due.is_none() && silent.is_empty() {
+            return Vec::new();
+        }
+        let due = due.unwrap_or_default();
         let mut sessions: Vec<SessionId> = due.beaten.iter().map(|(session, _)| session.clone()).collect();
         sessions.sort_unstable();
         sessions.dedup();
-        let waiters = if due.waiters { waiting } else { Vec::new() };
+        let waiters = if due.waiters { waiting } else { silent };
         if planted::is(Bug::BeatUnrecorded) {
             sessions.clear();
         }
-        asked.push(Asked { ticket: None, command: Command::Beat { sessions, waiters } });
+        // First of all: what time does with the others comes with whatever is decided next.
+        asked.insert(0, Asked { ticket: None, command: Command::Beat { sessions, waiters } });
         due.beaten
     }
 
@@ -322,6 +331,9 @@ impl Running {
     fn tell_beaten(&mut self, beaten: Vec<(SessionId, Ticket)>) {
         let after = self.desk.position().revision;
         let failure = self.beat_failure.take();
+        if failure.is_some() {
+            self.beats.failed(Instant::now());
+        }
         for (session, ticket) in beaten {
             if let Some(failure) = &failure {
                 if let Some(reply) = self.replies.remove(&ticket) {

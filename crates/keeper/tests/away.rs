@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lockkeeper_core::command::{Acquire, Command};
+use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::{Millis, Stamp};
 use lockkeeper_engine::{
@@ -18,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::asking::acquire;
+use self::asking::{acquire, release, wanting};
 
 /// How long a question may take.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -165,6 +167,30 @@ async fn who_looks_together_with_somebody_who_failed_is_told_with_them() {
     assert_eq!(ledger.confirms.load(Ordering::SeqCst), 0, "what was found out need not be found out again");
     ledger.behave(UP);
     assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_keeps_the_place_however_long_the_engine_is_away() {
+    for behaviour in [SILENT, REFUSING] {
+        let (keeper, ledger) = keeper(&Settings::default()).await;
+        keeper.ask(acquire("a", "x")).await.expect("free");
+        let waiting = tokio::spawn({
+            let (keeper, wait) = (keeper.clone(), Millis::from_secs(3600));
+            async move { keeper.ask(Command::Acquire(Acquire { wait, ..wanting("b", "x") })).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ledger.behave(behaviour);
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        ledger.behave(UP);
+        // Whoever asks first must not make others look dead.
+        while keeper.ask(acquire("c", "y")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!waiting.is_finished(), "{:?}", waiting.await);
+        keeper.ask(release("a")).await.expect("its own");
+        let answer = waiting.await.unwrap();
+        assert!(matches!(answer, Ok(Answer::Granted { .. })), "{answer:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

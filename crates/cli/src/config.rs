@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use etcetera::BaseStrategy;
 use lockkeeper_advisory::{LockNamespace, Namespaces};
-use lockkeeper_core::limits::{QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
+use lockkeeper_core::limits::{HISTORY_KEPT_MAX, QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
 use lockkeeper_core::policy::{Policy, PolicyText};
 use lockkeeper_core::ports::PortRules;
 use lockkeeper_core::session::AgentName;
@@ -352,7 +352,8 @@ impl Config {
         if let Some(kept) =
             self.length("LOCK_HISTORY_TTL_SEC", 1000, "lock.history_ttl", |file| file.lock.history_ttl.as_ref())?
         {
-            rules.history_kept = kept;
+            // Nothing is "no expiry" for those who set this variable elsewhere, too.
+            rules.history_kept = if kept.0 == 0 { HISTORY_KEPT_MAX } else { kept };
         }
         let window = self.length("LOCK_RATE_LIMIT_WINDOW_MS", 1, "quota.window", |file| file.quota.window.as_ref())?;
         if let Some(window) = window {

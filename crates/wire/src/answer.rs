@@ -407,6 +407,7 @@ pub struct SettingsView {
     pub heartbeat_interval_ms: u64,
     pub rate_limit: u32,
     pub rate_limit_window_ms: u64,
+    /// Zero: as long as there is room.
     pub history_ttl_sec: u64,
 }
 

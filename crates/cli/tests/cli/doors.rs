@@ -78,6 +78,31 @@ fn a_trace_of_the_caller_is_in_the_audit_log() {
 }
 
 #[test]
+fn a_trace_that_the_environment_names_goes_on_through_every_door() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let traced = |session: &str, trace: String, arguments: &[&str]| {
+        let ran = house.command(session, arguments).env("TRACEPARENT", trace).output().expect("the program runs");
+        assert!(ran.status.success(), "{ran:?}");
+        let line = wait_for("the audit line", || {
+            let text = std::fs::read_to_string(house.home().join("audit.jsonl")).ok()?;
+            text.lines().find(|line| line.contains(&format!("\"{session}\""))).map(str::to_owned)
+        });
+        serde_json::from_str::<Value>(&line).expect("JSON")["traceId"].as_str().map(str::to_owned)
+    };
+    let good = format!("00-{TRACE}-b7ad6b7169203331-01");
+    assert_eq!(traced("by-socket", good.clone(), &["lock", "acquire", "x"]).as_deref(), Some(TRACE));
+    let url = ["--url", &serving.url];
+    assert_eq!(
+        traced("by-http", good.clone(), &[&url[..], &["lock", "acquire", "y"]].concat()).as_deref(),
+        Some(TRACE)
+    );
+    // What is no trace is nobody's failure.
+    assert_ne!(traced("by-nobody", good.to_uppercase(), &["lock", "acquire", "z"]).as_deref(), Some(TRACE));
+}
+
+#[test]
 fn events_resume_where_they_stopped() {
     let house = House::new();
     let serving = house.serve(&[]);

@@ -29,11 +29,10 @@ use crate::keeper::{Failure, Gone, Mail, Read, Reply};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
+use crate::threshold::Threshold;
 
 /// Questions that are decided together.
 const BATCH_MAX: usize = 1024;
-/// Payload bytes behind a snapshot before a new one is thought of.
-const COMPACT_BYTES_MIN: u64 = 32 << 20;
 /// How long a snapshot that failed is not tried again.
 const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 /// How long a sweep that failed is not tried again.
@@ -82,7 +81,7 @@ pub(crate) struct Running {
     /// What a rewritten ledger lost and its holders were not told of yet.
     mourned: Option<Rewritten>,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
-    snapshot_bytes: u64,
+    threshold: Threshold,
     /// Overdue things are not looked at before.
     sweep_at: Instant,
     /// What others hold outside of the ledger is not looked at before.
@@ -138,7 +137,7 @@ impl Running {
             batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
             mourned: None,
             compacting: None,
-            snapshot_bytes: 0,
+            threshold: Threshold::new(writer),
             sweep_at: Instant::now(),
             outside_at: Instant::now(),
             outside_next: 0,
@@ -474,13 +473,13 @@ impl Running {
             && let Some(task) = self.compacting.take()
         {
             match task.await {
-                Ok(Some(bytes)) => self.snapshot_bytes = bytes,
+                Ok(Some(bytes)) => self.threshold.left(bytes),
                 Ok(None) | Err(_) => self.compact_at = Instant::now() + COMPACT_PAUSE,
             }
         }
-        let worth = COMPACT_BYTES_MIN.max(self.snapshot_bytes.saturating_mul(2));
         let may = self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
-        if may && self.ledger.bytes_since_snapshot() > worth {
+        let bytes = self.ledger.bytes_since_snapshot();
+        if may && self.threshold.is_reached(bytes, self.ledger.has_other_writers()) {
             let (ledger, space, position) = (self.ledger.clone(), self.space.clone(), self.desk.position());
             let (snapshot, has_threads) = (self.desk.state().gather(), self.settings.has_threads);
             self.compacting = Some(tokio::spawn(async move {

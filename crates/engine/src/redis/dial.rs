@@ -70,14 +70,13 @@ impl Dial {
         .await
     }
 
-    /// Asks the cluster which node has what: those that the URL names, and others that are known.
-    pub(super) async fn owners(&self, known: &[Host]) -> Result<Vec<Owner>, EngineError> {
+    /// Asks the cluster which node has what, one host after the other; and who told it.
+    pub(super) async fn owners(&self, hosts: &[Host]) -> Result<(Vec<Owner>, Host), EngineError> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let mut hosts: Vec<&Host> = self.address.hosts.iter().chain(known).collect();
-        hosts.dedup();
-        hosts.truncate(ASKED_MAX);
-        self.ask_any(&hosts, &self.address.login, &command, read_owners).await
+        let hosts: Vec<&Host> = hosts.iter().take(ASKED_MAX).collect();
+        let read = |value: &Value, host: &Host| Some((read_owners(value, host)?, host.clone()));
+        self.ask_any(&hosts, &self.address.login, &command, read).await
     }
 
     async fn host(&self, host: Option<&Host>) -> Result<Host, EngineError> {

@@ -29,6 +29,7 @@ use self::dial::Dial;
 use self::node::Node;
 use self::nodes::Nodes;
 use self::store::RedisStore;
+use self::trouble::Trouble;
 use crate::remote::{self, Open};
 use crate::time_source::{Machine, TimeSource};
 use crate::{BoxFuture, Engine, EngineError, Ledger, Position, Record};
@@ -56,8 +57,23 @@ impl Redis {
     pub async fn with_time(url: &str, source: Arc<dyn TimeSource>) -> Result<Redis, EngineError> {
         let nodes = Nodes::new(Dial::new(Address::parse(url)?)?);
         let place = nodes.place();
-        for node in nodes.all().await.map_err(|trouble| trouble.into_error(&place))? {
-            node.connection().await.map_err(|trouble| trouble.into_error(&place))?;
+        let all = nodes.all().await.map_err(|trouble| trouble.into_error(&place))?;
+        let (mut reached, mut away) = (0, None);
+        for (node, connection) in connect(all).await {
+            match connection.map_err(|trouble| trouble.into_error(&place)) {
+                Ok(()) => reached += 1,
+                // Spaces on other nodes are served without it.
+                Err(error @ EngineError::Unreachable(_)) => {
+                    let host = node.host().map(ToString::to_string);
+                    tracing::warn!(place, host, %error, "a node can't be reached: what lies there is unavailable");
+                    nodes.doubt(&node);
+                    away = Some(error);
+                }
+                Err(unfit) => return Err(unfit),
+            }
+        }
+        if let Some(error) = away.filter(|_| reached == 0) {
+            return Err(error);
         }
         Ok(Redis { nodes: Arc::new(nodes), shared_space: None, ledgers: Open::new(source) })
     }
@@ -100,6 +116,18 @@ impl Redis {
         }
         Ok(spaces.into_iter().collect())
     }
+}
+
+/// Connects to all of them side by side: one that does not answer takes its time.
+async fn connect(nodes: Vec<Arc<Node>>) -> Vec<(Arc<Node>, Result<(), Trouble>)> {
+    let mut connecting = tokio::task::JoinSet::new();
+    for node in nodes {
+        connecting.spawn(async move {
+            let connected = node.connection().await.map(drop);
+            (node, connected)
+        });
+    }
+    connecting.join_all().await
 }
 
 /// Adds the spaces of one node.

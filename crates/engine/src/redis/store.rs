@@ -94,7 +94,7 @@ impl RedisStore {
                 node.hang_up().await;
             }
             if misplaced || !matches!(trouble, Trouble::Refused { .. }) {
-                self.nodes.doubt().await;
+                self.nodes.doubt(&node);
             }
             tries += 1;
             if !misplaced || tries == 2 {

@@ -551,3 +551,25 @@ pub(crate) fn home() -> Result<PathBuf> {
     let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
     Ok(state.join("lockkeeper"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<Settings> {
+        let nowhere = || PathBuf::from("/");
+        let place = Place { root: nowhere(), shared: nowhere(), here: nowhere() };
+        let (repository, user) = (ConfigFile::default(), parsed(text)?);
+        Config { home: nowhere(), place, repository, user, settings: nowhere(), with_environment: false }.settings()
+    }
+
+    #[test]
+    fn how_often_redis_is_tried_is_what_the_file_says() {
+        let of = |text: &str| settings(text).map(|settings| (settings.attempts, settings.backoff)).ok();
+        assert_eq!(of(""), Some((ATTEMPTS_DEFAULT, Millis(100))));
+        assert_eq!(of("[redis]\nattempts = 7\nbackoff = \"20ms\""), Some((7, Millis(20))));
+        for wrong in ["attempts = 0", "attempts = 1000000", "backoff = \"1h\"", "backoff = 20"] {
+            assert_eq!(of(&format!("[redis]\n{wrong}")), None, "{wrong}");
+        }
+    }
+}

@@ -159,3 +159,37 @@ fn a_grant_that_nobody_heard_of_is_given_back_unless_its_session_spoke_since() {
     give_back(&mut house, true);
     assert!(house.holders("x").is_empty());
 }
+
+#[test]
+fn what_a_session_still_holds_is_refreshed_by_a_restore() {
+    let mut house = House::new();
+    let token = house.granted("a", "x");
+    for command in [
+        |actor| Command::RestoreSession { actor },
+        |actor| Command::OpenSession { actor },
+        |actor| Command::RestoreSession { actor },
+    ] {
+        house.wait(20_000);
+        let answer = house.tell(command(actor("a")));
+        let Answer::Opened { restored, refreshed, skipped, .. } = answer else { panic!("{answer:?}") };
+        assert_eq!((restored.len(), refreshed.len(), skipped.len()), (0, 1, 0));
+        assert_eq!((refreshed[0].token, refreshed[0].expires), (token, house.now.time.plus(Millis(30_000))));
+    }
+    assert_eq!(house.holders("x"), ["a"], "twice as long as its TTL");
+}
+
+#[test]
+fn closing_a_session_that_holds_nothing_forgets_what_it_lost_and_its_quota() {
+    let mut house = lost(1, 1);
+    house.rules.quota_limit = 1;
+    house.granted("a", "y");
+    house.release("a", "y");
+    assert!(matches!(house.refused(Command::Acquire(wanting("a", &["z"]))), Refusal::RateLimited { .. }));
+    assert_eq!(house.state.lost_of(&SessionId::parse("a").unwrap()).count(), 1);
+    let answer = house.tell(Command::CloseSession { actor: actor("a") });
+    assert!(matches!(&answer, Answer::Closed { released, .. } if released.is_empty()), "{answer:?}");
+    assert_eq!(house.state.lost_of(&SessionId::parse("a").unwrap()).count(), 0);
+    assert_eq!(opened(&mut house, "a").0.len(), 0, "nothing comes back");
+    assert!(house.holders("f0").is_empty());
+    house.granted("a", "z");
+}

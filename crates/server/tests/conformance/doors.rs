@@ -93,16 +93,27 @@ impl House {
         services: usize,
         folder: tempfile::TempDir,
     ) -> House {
+        House::with_settings(url, engine, door, folder, vec![unlimited(); services])
+    }
+
+    /// The same with services that are set like this.
+    pub(crate) fn with_settings(
+        url: &str,
+        engine: EngineKind,
+        door: DoorKind,
+        folder: tempfile::TempDir,
+        settings: Vec<Settings>,
+    ) -> House {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let durability = match engine {
             EngineKind::FileInterval => Durability::Interval,
             _ => Durability::Always,
         };
-        let doors = (0..services).map(|number| {
+        let doors = settings.into_iter().enumerate().map(|(number, settings)| {
             let place = folder.path().join(number.to_string());
             std::fs::create_dir(&place).expect("a folder");
-            serve(&runtime, url, durability, &place, door)
+            serve(&runtime, url, durability, &place, door, settings)
         });
         let doors = doors.collect();
         House { runtime, doors, turn: AtomicUsize::new(0), engine, redis: None, _folder: folder }
@@ -178,14 +189,26 @@ impl House {
     }
 }
 
+/// Without a quota.
+pub(crate) fn unlimited() -> Settings {
+    let mut settings = Settings::default();
+    settings.rules.quota_limit = 0;
+    settings
+}
+
 /// Starts a service, and goes to one of its doors.
-fn serve(runtime: &tokio::runtime::Runtime, url: &str, durability: Durability, place: &Path, door: DoorKind) -> Door {
+fn serve(
+    runtime: &tokio::runtime::Runtime,
+    url: &str,
+    durability: Durability,
+    place: &Path,
+    door: DoorKind,
+    settings: Settings,
+) -> Door {
     let socket_path = place.join("socket");
     let (service, address) = runtime.block_on(async {
         let engine =
             lockkeeper_engine::open(url, &Options { durability, ..Options::default() }).await.expect("an engine");
-        let mut settings = Settings::default();
-        settings.rules.quota_limit = 0;
         let metrics = Arc::new(Metrics::new());
         let audit = Audit::open(place, metrics.clone()).expect("an audit log");
         let about = About {

@@ -7,6 +7,7 @@ mod postgres_server;
 #[path = "../../../engine/tests/redis/server.rs"]
 mod redis_server;
 mod restore;
+mod settings;
 
 use doors::{DoorKind, EngineKind, House};
 

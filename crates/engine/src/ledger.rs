@@ -257,4 +257,10 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// The spaces that have a ledger here.
     fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>>;
+
+    /// Forgets a space and all that is kept of it, for whoever made it for a while: nobody else may use it.
+    fn remove<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), EngineError>> {
+        let why = format!("{} is not removed: its engine keeps spaces for good", space.as_str());
+        Box::pin(async { Err(EngineError::Invalid(why)) })
+    }
 }

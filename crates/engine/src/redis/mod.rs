@@ -26,6 +26,7 @@ use redis::Value;
 
 use self::address::Address;
 use self::dial::Dial;
+use self::keys::Keys;
 use self::node::Node;
 use self::nodes::Nodes;
 use self::store::RedisStore;
@@ -112,9 +113,56 @@ impl Redis {
         let place = self.nodes.place();
         let mut spaces = BTreeSet::new();
         for node in self.nodes.all().await.map_err(|trouble| trouble.into_error(&place))? {
-            list_node(&node, &place, &mut spaces).await?;
+            let found = |key: &[u8]| {
+                spaces.extend(keys::space_of(key));
+                spaces.len() < SPACES_LISTED_MAX
+            };
+            scan(&node, &place, keys::HEADS, found).await?;
         }
         Ok(spaces.into_iter().collect())
+    }
+
+    /// Removes all keys of a space.
+    async fn forget(&self, space: &Space) -> Result<(), EngineError> {
+        let (place, keys) = (self.nodes.place(), Keys::of(space, self.nodes.database()));
+        let node = self.nodes.of(keys.slot).await.map_err(|trouble| trouble.into_error(&place))?;
+        // In one command: nobody finds half of a ledger.
+        let mut all = vec![keys.head.clone().into_bytes(), keys.log.clone().into_bytes()];
+        let snapshots = |key: &[u8]| {
+            if key.starts_with(keys.snapshots.as_bytes()) {
+                all.push(key.to_vec());
+            }
+            true
+        };
+        scan(&node, &place, &format!("{}*", keys::escaped(&keys.snapshots)), snapshots).await?;
+        let mut command = redis::cmd("UNLINK");
+        command.arg(all);
+        node.ask(&command, 0).await.map(drop).map_err(|trouble| trouble.into_error(&place))
+    }
+}
+
+/// All keys of a node that match, step by step.
+async fn scan(
+    node: &Node,
+    place: &str,
+    pattern: &str,
+    mut found: impl FnMut(&[u8]) -> bool,
+) -> Result<(), EngineError> {
+    let mut cursor = b"0".to_vec();
+    loop {
+        let mut command = redis::cmd("SCAN");
+        command.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
+        let answer = node.ask(&command, 0).await.map_err(|trouble| trouble.into_error(place))?;
+        let Value::Array(parts) = answer else { return Err(not_understood(place)) };
+        let Ok([Value::BulkString(next), Value::Array(keys)]) = <[Value; 2]>::try_from(parts) else {
+            return Err(not_understood(place));
+        };
+        let keys = keys.iter().filter_map(|key| if let Value::BulkString(key) = key { Some(key) } else { None });
+        let goes_on = keys.into_iter().all(|key| found(key));
+        if next == b"0" || !goes_on {
+            return Ok(());
+        }
+        cursor = next;
     }
 }
 
@@ -128,29 +176,6 @@ async fn connect(nodes: Vec<Arc<Node>>) -> Vec<(Arc<Node>, Result<(), Trouble>)>
         });
     }
     connecting.join_all().await
-}
-
-/// Adds the spaces of one node.
-async fn list_node(node: &Node, place: &str, spaces: &mut BTreeSet<Space>) -> Result<(), EngineError> {
-    let mut cursor = b"0".to_vec();
-    loop {
-        let mut command = redis::cmd("SCAN");
-        command.arg(&cursor).arg("MATCH").arg(keys::HEADS).arg("COUNT").arg(SCAN_STEP);
-        let answer = node.ask(&command, 0).await.map_err(|trouble| trouble.into_error(place))?;
-        let Value::Array(parts) = answer else { return Err(not_understood(place)) };
-        let Ok([Value::BulkString(next), Value::Array(found)]) = <[Value; 2]>::try_from(parts) else {
-            return Err(not_understood(place));
-        };
-        for key in found {
-            if let Value::BulkString(key) = key {
-                spaces.extend(keys::space_of(&key));
-            }
-        }
-        if next == b"0" || spaces.len() >= SPACES_LISTED_MAX {
-            return Ok(());
-        }
-        cursor = next;
-    }
 }
 
 fn not_understood(place: &str) -> EngineError {
@@ -173,5 +198,9 @@ impl Engine for Redis {
 
     fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>> {
         Box::pin(self.list())
+    }
+
+    fn remove<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(self.forget(space))
     }
 }

@@ -3,6 +3,7 @@
 mod ask;
 mod figures;
 mod flood;
+mod leavings;
 mod library;
 mod percentiles;
 mod private;
@@ -21,6 +22,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::figures::{Figures, Spent};
+use self::leavings::Leavings;
 use self::library::Library;
 use self::private::Private;
 use crate::allocator;
@@ -148,9 +150,14 @@ impl Bench {
         let place = lockkeeper_engine::place_of(&engine).map_err(|error| Failure::usage(error.to_string()))?;
         refuse_password(&engine)?;
         let stop = stop_when_interrupted()?;
+        // Before whoever writes there, and so removed after it has ended.
+        let leavings = Leavings::new(&engine)?;
+        let space = leavings.space();
         let (subject, _folder) = match self.door {
-            Door::Socket | Door::Http => (Subject::Service(Private::start(folder, &engine, &self.durability)?), None),
-            Door::Library => (Subject::Library(Library::open(&engine, durability, stop.clone())?), Some(folder)),
+            Door::Socket | Door::Http => {
+                (Subject::Service(Private::start(folder, &engine, &self.durability, space)?), None)
+            }
+            Door::Library => (Subject::Library(Library::open(&engine, durability, space, stop.clone())?), Some(folder)),
         };
         let idle_rss_bytes = subject.pid().and_then(figures::rss_bytes);
         let began = Instant::now();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use etcetera::BaseStrategy;
 use lockkeeper_advisory::{LockNamespace, Namespaces};
-use lockkeeper_core::limits::{QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
+use lockkeeper_core::limits::{HISTORY_KEPT_MAX, QUOTA_LIMIT_MAX, TTL_MAX, TTL_MIN};
 use lockkeeper_core::policy::{Policy, PolicyText};
 use lockkeeper_core::ports::PortRules;
 use lockkeeper_core::session::AgentName;
@@ -352,7 +352,8 @@ impl Config {
         if let Some(kept) =
             self.length("LOCK_HISTORY_TTL_SEC", 1000, "lock.history_ttl", |file| file.lock.history_ttl.as_ref())?
         {
-            rules.history_kept = kept;
+            // Nothing is "no expiry" for those who set this variable elsewhere, too.
+            rules.history_kept = if kept.0 == 0 { HISTORY_KEPT_MAX } else { kept };
         }
         let window = self.length("LOCK_RATE_LIMIT_WINDOW_MS", 1, "quota.window", |file| file.quota.window.as_ref())?;
         if let Some(window) = window {
@@ -552,4 +553,26 @@ pub(crate) fn home() -> Result<PathBuf> {
         etcetera::base_strategy::choose_native_strategy().context("there is no home directory; set LOCKKEEPER_HOME")?;
     let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
     Ok(state.join("lockkeeper"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<Settings> {
+        let nowhere = || PathBuf::from("/");
+        let place = Place { root: nowhere(), shared: nowhere(), here: nowhere() };
+        let (repository, user) = (ConfigFile::default(), parsed(text)?);
+        Config { home: nowhere(), place, repository, user, settings: nowhere(), with_environment: false }.settings()
+    }
+
+    #[test]
+    fn how_often_redis_is_tried_is_what_the_file_says() {
+        let of = |text: &str| settings(text).map(|settings| (settings.attempts, settings.backoff)).ok();
+        assert_eq!(of(""), Some((ATTEMPTS_DEFAULT, Millis(100))));
+        assert_eq!(of("[redis]\nattempts = 7\nbackoff = \"20ms\""), Some((7, Millis(20))));
+        for wrong in ["attempts = 0", "attempts = 1000000", "backoff = \"1h\"", "backoff = 20"] {
+            assert_eq!(of(&format!("[redis]\n{wrong}")), None, "{wrong}");
+        }
+    }
 }

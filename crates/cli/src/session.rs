@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use lockkeeper_core::limits::{LOST_PER_SESSION_MAX, WAITERS_PER_SESSION_MAX};
 use lockkeeper_core::time::Millis;
 use lockkeeper_wire::answer::{SessionClosed, SessionList, SessionOpened};
 use lockkeeper_wire::number::Whole;
@@ -50,7 +51,9 @@ impl Back {
         let wait = self.wait.as_deref().map_or(Ok(Millis(0)), config::length);
         let wait = wait.map_err(|error| Failure::usage(error.to_string()))?;
         let request = RestoreRequest { wait_ms: Some(Whole::from(wait.0)), ..RestoreRequest::default() };
-        opened(context, &context.ask_within(operation, request, Duration::from_millis(wait.0))?);
+        // Only so many are waited for at once; the others begin their time when these are done with theirs.
+        let rounds = LOST_PER_SESSION_MAX.div_ceil(WAITERS_PER_SESSION_MAX) as u32;
+        opened(context, &context.ask_within(operation, request, Duration::from_millis(wait.0) * rounds)?);
         Ok(())
     }
 }

@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockkeeper_client::{Client, Endpoint, Error};
+use lockkeeper_keeper::trace::TraceParent;
 
 use crate::config::{self, Config};
 
+/// Where a caller says which trace a command belongs to.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
 /// How long a service may take to start, and others to wait for it.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 /// The longest name that a socket may have on every system, with what its hidden name has more.
@@ -19,6 +22,13 @@ const SOCKET_BYTES_MAX: usize = 98;
 
 /// A connection to the configured service, or to the one of this user.
 pub(crate) fn client(config: &Config, url: Option<&str>) -> Result<Client, Error> {
+    let trace = std::env::var(TRACE_VARIABLE).ok().map(|trace| trace.trim().to_owned());
+    // What does not follow the standard is ignored, as the standard asks.
+    let trace = trace.filter(|trace| TraceParent::parse(trace).is_some());
+    Ok(connected(config, url)?.traced_by(trace.as_deref()))
+}
+
+fn connected(config: &Config, url: Option<&str>) -> Result<Client, Error> {
     let configured = url.map(str::to_owned).or_else(|| config.url());
     if let Some(url) = configured {
         // No split worlds: a service that was named and can't be reached is not replaced by another.

@@ -52,6 +52,7 @@ pub struct Client {
     endpoint: Endpoint,
     door: Arc<Mutex<Door>>,
     revive: Option<Revive>,
+    traceparent: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -69,7 +70,13 @@ enum Door {
 impl Client {
     pub fn connect(endpoint: Endpoint) -> Result<Client, Error> {
         let door = open(&endpoint)?;
-        Ok(Client { endpoint, door: Arc::new(Mutex::new(door)), revive: None })
+        Ok(Client { endpoint, door: Arc::new(Mutex::new(door)), revive: None, traceparent: None })
+    }
+
+    /// From now on, every question says that it belongs to this W3C trace context.
+    #[must_use]
+    pub fn traced_by(self, traceparent: Option<&str>) -> Client {
+        Client { traceparent: traceparent.map(Arc::from), ..self }
     }
 
     /// From now on, a service that has gone away is brought back by this.
@@ -121,10 +128,11 @@ impl Client {
     /// Asks once, on the connection that there is.
     pub(crate) fn once(&self, operation: Operation, body: &RawValue, within: Duration) -> Result<Answered, Error> {
         let broken = |why: &str| Error::Unreachable(format!("{} does not answer: {why}", self.endpoint));
+        let trace = self.traceparent.as_deref();
         match self.door() {
-            Door::Http(http) => http.call(operation, body, within).map_err(|error| broken(&error)),
+            Door::Http(http) => http.call(operation, body, trace, within).map_err(|error| broken(&error)),
             Door::Lines(lines) => {
-                let answers = lines.ask(operation, body).map_err(|error| broken(&error.to_string()))?;
+                let answers = lines.ask(operation, body, trace).map_err(|error| broken(&error.to_string()))?;
                 answers.recv_timeout(within).map_err(|error| match error {
                     RecvTimeoutError::Timeout => broken("it takes too long"),
                     RecvTimeoutError::Disconnected => broken("the connection was closed"),
@@ -136,10 +144,12 @@ impl Client {
     /// Asks for a stream, and waits until it is open.
     pub fn stream(&self, operation: Operation, body: &impl Serialize, within: Duration) -> Result<Answers, Error> {
         let broken = |why: String| Error::Unreachable(format!("{} does not answer: {why}", self.endpoint));
-        let body = raw(body)?;
+        let (body, trace) = (raw(body)?, self.traceparent.as_deref());
         let answers = match self.door() {
-            Door::Http(http) => Answers(http.stream(operation, &body, within).map_err(broken)?),
-            Door::Lines(lines) => Answers(lines.ask(operation, &body).map_err(|error| broken(error.to_string()))?),
+            Door::Http(http) => Answers(http.stream(operation, &body, trace, within).map_err(broken)?),
+            Door::Lines(lines) => {
+                Answers(lines.ask(operation, &body, trace).map_err(|error| broken(error.to_string()))?)
+            }
         };
         match answers.next(within) {
             Ok(Some(_)) => Ok(answers),

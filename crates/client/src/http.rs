@@ -78,8 +78,14 @@ impl Http {
         Http { url, credential, agent: config.into() }
     }
 
-    pub(crate) fn call(&self, operation: Operation, body: &RawValue, within: Duration) -> Result<Answered, String> {
-        let mut response = self.send(operation, body, Patience::InAll(within))?;
+    pub(crate) fn call(
+        &self,
+        operation: Operation,
+        body: &RawValue,
+        traceparent: Option<&str>,
+        within: Duration,
+    ) -> Result<Answered, String> {
+        let mut response = self.send(operation, body, traceparent, Patience::InAll(within))?;
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         body.map(|body| (status, body)).map_err(|error| error.to_string())
@@ -90,9 +96,10 @@ impl Http {
         &self,
         operation: Operation,
         body: &RawValue,
+        traceparent: Option<&str>,
         within: Duration,
     ) -> Result<Receiver<Answered>, String> {
-        let mut response = self.send(operation, body, Patience::UntilOpen(within))?;
+        let mut response = self.send(operation, body, traceparent, Patience::UntilOpen(within))?;
         let status = response.status().as_u16();
         let (sender, receiver) = channel();
         if status != 200 {
@@ -125,16 +132,18 @@ impl Http {
         &self,
         operation: Operation,
         body: &RawValue,
+        traceparent: Option<&str>,
         patience: Patience,
     ) -> Result<ureq::http::Response<ureq::Body>, String> {
         let row = operation.row();
         let url = format!("{}/{}", self.url, row.name);
         let fields: Value = serde_json::from_str(body.get()).map_err(|error| error.to_string())?;
         let bearer = self.credential.as_ref().map(|credential| format!("Bearer {credential}"));
+        let headers = [("Authorization", bearer.as_deref()), ("traceparent", traceparent)];
         let sent = match row.method {
             Method::Post => {
                 let request = self.agent.post(&url).header("Content-Type", "application/json");
-                prepared(request, bearer.as_deref(), patience).send(body.get())
+                prepared(request, headers, patience).send(body.get())
             }
             Method::Get => {
                 let url = if operation == Operation::KeyStatus {
@@ -149,21 +158,23 @@ impl Http {
                         other => request.query(name, other.to_string()),
                     };
                 }
-                prepared(request, bearer.as_deref(), patience).call()
+                prepared(request, headers, patience).call()
             }
         };
         sent.map_err(|error| error.to_string())
     }
 }
 
-/// The request with its credential and the time it may take.
+/// The request with those of its headers that there are, and the time it may take.
 fn prepared<Any>(
     mut request: ureq::RequestBuilder<Any>,
-    bearer: Option<&str>,
+    headers: [(&str, Option<&str>); 2],
     patience: Patience,
 ) -> ureq::RequestBuilder<Any> {
-    if let Some(bearer) = bearer {
-        request = request.header("Authorization", bearer);
+    for (name, value) in headers {
+        if let Some(value) = value {
+            request = request.header(name, value);
+        }
     }
     request.config().timeout_global(patience.in_all()).timeout_recv_response(Some(patience.until_open())).build()
 }

@@ -72,11 +72,16 @@ impl Lines {
     }
 
     /// Asks. The answers come to the receiver; it disconnects when the connection ends.
-    pub(crate) fn ask(&self, operation: Operation, body: &RawValue) -> std::io::Result<Receiver<Answered>> {
+    pub(crate) fn ask(
+        &self,
+        operation: Operation,
+        body: &RawValue,
+        traceparent: Option<&str>,
+    ) -> std::io::Result<Receiver<Answered>> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = channel();
         lock(&self.shared.waiting).insert(id, sender);
-        let question = Question { id, op: operation.row().name, body: Some(body), traceparent: None };
+        let question = Question { id, op: operation.row().name, body: Some(body), traceparent };
         let mut line = serde_json::to_vec(&question)?;
         line.push(b'\n');
         let written = lock(&self.writer).write_all(&line);

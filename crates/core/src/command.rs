@@ -58,6 +58,8 @@ pub struct Acquire {
     pub priority: u8,
     pub feature: Option<FeatureId>,
     pub request: Option<Request>,
+    /// Part of a restore that is counted with another part of it: the quota does not matter.
+    pub restores: bool,
 }
 
 #[derive(Clone, Debug)]

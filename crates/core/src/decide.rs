@@ -96,6 +96,10 @@ impl State {
         if let Command::SeeExternal { seen } = command {
             deciding.see_external(seen);
         }
+        // Nor is anybody taken for dead who is just said to be alive.
+        if let Command::Beat { sessions, waiters } = command {
+            deciding.keep_places(sessions, waiters);
+        }
         // Judged here, not by a timer: a late sweep must not lengthen a lease.
         deciding.sweep();
         deciding.end_circles();

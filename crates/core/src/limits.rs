@@ -41,6 +41,8 @@ pub const REQUEST_MEMORY: Millis = Millis::from_minutes(10);
 pub const LOST_PER_SESSION_MAX: usize = 1024;
 pub const HISTORY_MAX: usize = 100_000;
 pub const HISTORY_KEPT: Millis = Millis::from_secs(7 * 24 * 3600);
+/// As long as there is room.
+pub const HISTORY_KEPT_MAX: Millis = Millis(u64::MAX);
 
 pub const QUOTA_LIMIT_DEFAULT: u32 = 60;
 pub const QUOTA_LIMIT_MAX: u32 = 10_000;

@@ -111,7 +111,17 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 pub struct Skipped {
     pub target: Target,
-    pub conflicts: Vec<Conflict>,
+    pub why: Skip,
+}
+
+/// Why something that was lost was not given back.
+#[derive(Clone, Debug)]
+pub enum Skip {
+    Refused(Box<Refusal>),
+    /// An operator or a client outside of Lockkeeper took it away, with what was noted then: it is not asked for again.
+    Taken {
+        note: Option<Arc<str>>,
+    },
 }
 
 /// A file that a person is editing.

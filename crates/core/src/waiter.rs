@@ -6,6 +6,7 @@ use crate::event::{Enqueued, Withdrawal};
 use crate::limits::{PRIORITY_MAX, PRIORITY_STEP, SESSION_ALIVE};
 use crate::lock::WaiterId;
 use crate::planted::{self, Bug};
+use crate::state::State;
 use crate::time::{Millis, Time};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,5 +59,15 @@ impl Waiter {
     /// When somebody should look at it: its wait is over, or nobody was heard for too long.
     pub(crate) fn check_at(&self) -> Time {
         self.deadline().min(self.seen.plus(SESSION_ALIVE))
+    }
+}
+
+impl State {
+    /// Those who would leave because nobody was heard of them for too long.
+    pub fn silent_waiters(&self, now: Time) -> Vec<WaiterId> {
+        let mut silent = self.overdue_waiters(now);
+        let is_silent = |waiter: &Waiter| waiter.leaves(now) == Some(Withdrawal::SessionGone);
+        silent.retain(|id| self.waiter(*id).is_some_and(|waiter| is_silent(waiter)));
+        silent
     }
 }

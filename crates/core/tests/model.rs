@@ -196,6 +196,7 @@ impl Real {
             priority: 0,
             feature: None,
             request: None,
+            restores: false,
         };
         match self.tell(&Command::Acquire(acquire)) {
             Outcome::Granted { .. } => Told::Granted,

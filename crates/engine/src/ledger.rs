@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::{Millis, Stamp, Time};
@@ -216,6 +217,11 @@ pub trait Ledger: Send + Sync + fmt::Debug {
 
     fn strength(&self) -> Strength;
 
+    /// How long one small question may take, at most; `None`: as long as it takes.
+    fn time_limit(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether what is taken is shown outside of the ledger, and what others take there is respected.
     fn shows(&self) -> bool {
         false
@@ -251,4 +257,10 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// The spaces that have a ledger here.
     fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>>;
+
+    /// Forgets a space and all that is kept of it, for whoever made it for a while: nobody else may use it.
+    fn remove<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), EngineError>> {
+        let why = format!("{} is not removed: its engine keeps spaces for good", space.as_str());
+        Box::pin(async { Err(EngineError::Invalid(why)) })
+    }
 }

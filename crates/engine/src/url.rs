@@ -22,7 +22,7 @@ pub async fn open(url: &str, options: &Options) -> Result<Arc<dyn Engine>, Engin
         Named::Memory => Ok(Arc::new(Memory::new())),
         Named::File(directory) => Ok(Arc::new(Embedded::open(directory, options.durability)?)),
         Named::Postgres => Ok(Arc::new(Postgres::open(url).await?)),
-        Named::Redis => Ok(Arc::new(Redis::open(url).await?.sharing(options.shared_space.clone())?)),
+        Named::Redis => Ok(Arc::new(Redis::open(url).await?.sharing(options.shared_space.clone()).await?)),
     }
 }
 

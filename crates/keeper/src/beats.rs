@@ -11,6 +11,8 @@ use crate::desk::Ticket;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// How often the waiters behind open connections are said to be alive.
 const WAITERS_INTERVAL: Duration = Duration::from_secs(10);
+/// How soon, if it could not be written down: other servers take them for dead after a while.
+const WAITERS_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Beats {
@@ -20,7 +22,7 @@ pub(crate) struct Beats {
 }
 
 /// What is due to be recorded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Due {
     pub(crate) beaten: Vec<(SessionId, Ticket)>,
     /// The waiters too.
@@ -41,6 +43,11 @@ impl Beats {
         let beats = (!self.gathered.is_empty()).then_some(self.not_before);
         let waiters = anybody_waits.then_some(self.waiters_at);
         beats.into_iter().chain(waiters).min()
+    }
+
+    /// What was due could not be recorded.
+    pub(crate) fn failed(&mut self, now: Instant) {
+        self.waiters_at = self.waiters_at.min(now + WAITERS_AGAIN);
     }
 
     pub(crate) fn due(&mut self, now: Instant, waiting: &[WaiterId]) -> Option<Due> {

@@ -15,6 +15,7 @@ mod refusals;
 mod running;
 pub mod settings;
 pub mod spans;
+mod threshold;
 mod told;
 pub mod trace;
 pub mod wall;

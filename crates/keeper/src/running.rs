@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::recording::BatchIds;
+use self::recording::{BatchIds, Decided};
 use crate::beats::Beats;
 use crate::contention::Contention;
 use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
@@ -30,6 +30,7 @@ use crate::keeper::{Failure, Gone, Mail, Read, Reply};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
 use crate::settings::Settings;
+use crate::threshold::Threshold;
 
 /// Questions that are decided together.
 const BATCH_MAX: usize = 1024;
@@ -81,7 +82,7 @@ pub(crate) struct Running {
     /// What a rewritten ledger lost and its holders were not told of yet.
     mourned: Option<Rewritten>,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
-    snapshot_bytes: u64,
+    threshold: Threshold,
     /// Overdue things are not looked at before.
     sweep_at: Instant,
     /// What others hold outside of the ledger is not looked at before.
@@ -137,7 +138,7 @@ impl Running {
             batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
             mourned: None,
             compacting: None,
-            snapshot_bytes: 0,
+            threshold: Threshold::new(settings.snapshot_bytes, writer),
             sweep_at: Instant::now(),
             outside_at: Instant::now(),
             outside_next: 0,
@@ -221,10 +222,7 @@ impl Running {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
         self.announce(&mut asked);
-        let mut confirmed = reads.is_empty();
-        if !asked.is_empty() {
-            confirmed = self.decide(asked).await.is_confirmed();
-        }
+        let decided = if asked.is_empty() { None } else { Some(self.decide(asked).await) };
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
             let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);
@@ -234,19 +232,29 @@ impl Running {
             }
         }
         self.tell_beaten(beaten);
-        let confirmed = confirmed || planted::is(Bug::NoConfirm);
-        let unconfirmed = if confirmed { None } else { self.confirm().await.err() };
+        let is_away = matches!(decided, Some(Decided::Away(_)));
+        let unconfirmed = match decided {
+            _ if reads.is_empty() || planted::is(Bug::NoConfirm) => None,
+            Some(Decided::Recorded | Decided::Confirmed) => None,
+            // What was just found out need not be found out again, for as long as that takes.
+            Some(Decided::Away(why)) => Some(Failure::Unavailable(why)),
+            Some(Decided::Failed) | None => self.confirm().await.err(),
+        };
         let now = self.ledger.now();
         for read in reads {
             // A look is no staler than its question, or it is none.
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
         for (keys, reply) in outside {
-            self.look_at(&keys).await;
+            if !is_away {
+                self.look_at(&keys).await;
+            }
             let _ = reply.send(());
         }
-        self.look_outside().await;
-        self.mourn().await;
+        if !is_away {
+            self.look_outside().await;
+            self.mourn().await;
+        }
         self.publish();
     }
 
@@ -298,15 +306,24 @@ impl Running {
 
     fn add_beats(&mut self, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
         let waiting: Vec<_> = self.desk.waiting().collect();
-        let Some(due) = self.beats.due(Instant::now(), &waiting) else { return Vec::new() };
+        // After a while in which nothing could be written down, the next batch says first who is alive.
+        let now = self.ledger.now().time.max(self.desk.state().stamp().time);
+        let mut silent = if waiting.is_empty() { Vec::new() } else { self.desk.state().silent_waiters(now) };
+        silent.retain(|id| waiting.binary_search(id).is_ok());
+        let due = self.beats.due(Instant::now(), &waiting);
+        if due.is_none() && silent.is_empty() {
+            return Vec::new();
+        }
+        let due = due.unwrap_or_default();
         let mut sessions: Vec<SessionId> = due.beaten.iter().map(|(session, _)| session.clone()).collect();
         sessions.sort_unstable();
         sessions.dedup();
-        let waiters = if due.waiters { waiting } else { Vec::new() };
+        let waiters = if due.waiters { waiting } else { silent };
         if planted::is(Bug::BeatUnrecorded) {
             sessions.clear();
         }
-        asked.push(Asked { ticket: None, command: Command::Beat { sessions, waiters } });
+        // First of all: what time does with the others comes with whatever is decided next.
+        asked.insert(0, Asked { ticket: None, command: Command::Beat { sessions, waiters } });
         due.beaten
     }
 
@@ -315,6 +332,9 @@ impl Running {
         let after = self.desk.position().revision;
         let failure = self.beat_failure.take();
         let mut told = Vec::with_capacity(beaten.len());
+        if failure.is_some() {
+            self.beats.failed(Instant::now());
+        }
         for (session, ticket) in beaten {
             if let Some(failure) = &failure {
                 if let Some(reply) = self.replies.remove(&ticket) {
@@ -473,13 +493,13 @@ impl Running {
             && let Some(task) = self.compacting.take()
         {
             match task.await {
-                Ok(Some(bytes)) => self.snapshot_bytes = bytes,
+                Ok(Some(bytes)) => self.threshold.left(bytes),
                 Ok(None) | Err(_) => self.compact_at = Instant::now() + COMPACT_PAUSE,
             }
         }
-        let worth = self.settings.snapshot_bytes.max(self.snapshot_bytes.saturating_mul(2));
         let may = self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
-        if may && self.ledger.bytes_since_snapshot() > worth {
+        let bytes = self.ledger.bytes_since_snapshot();
+        if may && self.threshold.is_reached(bytes, self.ledger.has_other_writers()) {
             let (ledger, space, position) = (self.ledger.clone(), self.space.clone(), self.desk.position());
             let (snapshot, has_threads) = (self.desk.state().gather(), self.settings.has_threads);
             self.compacting = Some(tokio::spawn(async move {

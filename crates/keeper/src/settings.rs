@@ -1,6 +1,6 @@
 //! What a service is set to, wherever it was written down.
 
-use lockkeeper_core::limits::TTL_DEFAULT;
+use lockkeeper_core::limits::{HISTORY_KEPT_MAX, TTL_DEFAULT};
 use lockkeeper_core::state::Rules;
 use lockkeeper_core::time::Millis;
 
@@ -50,9 +50,10 @@ impl Settings {
         let Rules { quota_limit, quota_window, history_kept, ports } = rules;
         let ports =
             format!("{} for {} sessions, {} apart, for {}", ports.base, ports.sessions, ports.stride, ports.ttl);
+        let history = if *history_kept == HISTORY_KEPT_MAX { "kept".to_owned() } else { history_kept.to_string() };
         format!(
             "ttl {default_ttl}, heartbeat {heartbeat_interval}, quota {quota_limit} in {quota_window}, \
-             history {history_kept}, ports from {ports}"
+             history {history}, ports from {ports}"
         )
     }
 }

@@ -32,6 +32,7 @@ fn acquire(session: &str, keys: &[&str], wait: u64) -> Command {
         priority: 5,
         feature: None,
         request: Some(Request { id: RequestId::parse(&keys.join("+")).unwrap(), digest: 1 }),
+        restores: false,
     })
 }
 

@@ -31,7 +31,7 @@ async fn keeper(server: &RedisServer) -> Keeper {
 
 async fn keeper_with(server: &RedisServer, mut settings: Settings, quota: u32) -> Keeper {
     let space = Space::parse("shared").unwrap();
-    let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).unwrap();
+    let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).await.unwrap();
     let ledger = engine.open(&space).await.unwrap();
     settings.rules.quota_limit = quota;
     Keeper::open(space, ledger, &settings, Arc::default(), tokio_util::sync::CancellationToken::new()).await.unwrap()
@@ -118,13 +118,41 @@ async fn what_is_held_is_seen_by_others_and_what_others_hold_is_respected() {
     plain.give_back();
     let begin = Instant::now();
     assert!(matches!(waiting.await.unwrap(), Ok(Answer::Granted { .. })));
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    // It is looked at every 250 ms at least.
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert!(!plain.take());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_shown_until_the_latest_end_of_its_locks() {
+    let server = RedisServer::start();
+    let keeper = keeper(&server).await;
+    let mut plain = Plain::connect(&server);
+    let take = |session: &str, lines: &str, ttl: u64| {
+        let ttl = Millis(ttl);
+        Command::Acquire(Acquire { ttl, ..asking::wanting(session, &format!("src/a.rs#{lines}")) })
+    };
+    let mut left = || plain.ask(&["PTTL", NAME]).trim_start_matches(':').parse::<i64>().unwrap();
+    keeper.ask(take("a", "1-5", 60_000)).await.unwrap();
+    assert!((50_000..=60_000).contains(&left()));
+    // Neither a shorter one nor one that is given back shortens it.
+    keeper.ask(take("b", "7-9", 5000)).await.unwrap();
+    assert!((50_000..=60_000).contains(&left()));
+    keeper.ask(take("c", "11-12", 120_000)).await.unwrap();
+    assert!((110_000..=120_000).contains(&left()));
+    keeper.ask(release("c")).await.unwrap();
+    assert!((50_000..=60_000).contains(&left()));
+    keeper.ask(release("a")).await.unwrap();
+    assert!((1..=5000).contains(&left()));
+    keeper.ask(release("b")).await.unwrap();
+    assert_eq!(left(), -2, "nobody has it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_client_and_lockkeeper_never_both_hold_a_file() {
     const ROUNDS: usize = 10_000;
+    // Long enough that whoever takes it as well is seen.
+    const HELD: Duration = Duration::from_micros(200);
     let server = RedisServer::start();
     let (inside, rounds, ours) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
     let enter = |inside: &AtomicBool| assert!(!inside.swap(true, Ordering::SeqCst), "two hold one file");
@@ -135,6 +163,7 @@ async fn a_plain_client_and_lockkeeper_never_both_hold_a_file() {
                 while rounds.load(Ordering::Relaxed) < ROUNDS {
                     if plain.take() {
                         enter(&inside);
+                        std::thread::sleep(HELD);
                         inside.store(false, Ordering::SeqCst);
                         plain.give_back();
                         rounds.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +181,8 @@ async fn a_plain_client_and_lockkeeper_never_both_hold_a_file() {
             while rounds.load(Ordering::Relaxed) < ROUNDS {
                 if let Ok(Answer::Granted { .. }) = keeper.ask(acquire(session, "src/a.rs#3-4", 500)).await {
                     assert!(!inside.swap(true, Ordering::SeqCst), "two hold one file");
-                    tokio::task::yield_now().await;
+                    // On the spot: a timer would take a millisecond.
+                    std::thread::sleep(HELD);
                     inside.store(false, Ordering::SeqCst);
                     keeper.ask(release(session)).await.unwrap();
                     rounds.fetch_add(1, Ordering::Relaxed);

@@ -109,6 +109,7 @@ pub(crate) fn acquire(body: &AcquireRequest, caller: &Caller, default_ttl: Milli
         priority,
         feature,
         request: request("locks/acquire", body)?,
+        restores: false,
     })
 }
 

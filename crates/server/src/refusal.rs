@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper_core::key::{InvalidKey, Target};
 use lockkeeper_core::lock::Lock;
-use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, NotFound, Refusal};
+use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, NotFound, Refusal, Skip};
 use lockkeeper_core::span::{InvalidRange, Span};
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
@@ -183,6 +183,17 @@ pub(crate) fn paused(by: &Lock, viewer: Viewer) -> No {
         with: Blocker::Held(Arc::new(by.clone())),
     })];
     no.hint(format!("lockkeeper feature check {feature} --wait 10m"))
+}
+
+/// Why something that was lost was not given back.
+pub(crate) fn skipped(why: &Skip, viewer: Viewer) -> No {
+    match why {
+        Skip::Refused(refusal) => refused(refusal, viewer),
+        Skip::Taken { note } => {
+            let by = note.as_deref().map_or_else(|| "an operator or a client outside".to_owned(), str::to_owned);
+            No::new(Word::LockLost, format!("It was taken away ({by}); ask for it anew if you still need it."))
+        }
+    }
 }
 
 fn not_found(what: &NotFound) -> No {

@@ -21,8 +21,8 @@ pub(crate) struct Spaces {
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
     open: RwLock<HashMap<Space, Keeper>>,
-    /// Held while one is opened, so that no two keepers of this service write one ledger.
-    opening: Mutex<()>,
+    /// Each is held while that one is opened, so that no two keepers of this service write one ledger.
+    opening: std::sync::Mutex<HashMap<Space, Arc<Mutex<()>>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Spaces {
         metrics: Arc<Metrics>,
         stopping: CancellationToken,
     ) -> Spaces {
-        Spaces { engine, settings, metrics, stopping, open: RwLock::default(), opening: Mutex::default() }
+        Spaces { engine, settings, metrics, stopping, open: RwLock::default(), opening: std::sync::Mutex::default() }
     }
 
     fn opened(&self) -> RwLockReadGuard<'_, HashMap<Space, Keeper>> {
@@ -49,12 +49,18 @@ impl Spaces {
         if let Some(keeper) = self.opened().get(space) {
             return Ok(keeper.clone());
         }
-        let _opening = self.opening.lock().await;
+        let opening = {
+            let mut all = self.opening.lock().expect("no holder panics");
+            // Those that nobody is opening any more.
+            all.retain(|_, opening| Arc::strong_count(opening) > 1);
+            if self.opened().len() + all.len() >= SPACES_MAX && !all.contains_key(space) {
+                return Err(NoKeeper::TooMany);
+            }
+            all.entry(space.clone()).or_default().clone()
+        };
+        let _opening = opening.lock().await;
         if let Some(keeper) = self.opened().get(space) {
             return Ok(keeper.clone());
-        }
-        if self.opened().len() >= SPACES_MAX {
-            return Err(NoKeeper::TooMany);
         }
         let ledger = self.engine.open(space).await.map_err(NoKeeper::Failed)?;
         let (metrics, stopping) = (self.metrics.clone(), self.stopping.clone());
@@ -88,5 +94,55 @@ impl Spaces {
     /// Lets go of every keeper; each ends when the last question to it is answered.
     pub(crate) fn close(&self) {
         self.open.write().expect("no holder panics").clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_engine::{BoxFuture, Ledger, Memory};
+
+    use super::*;
+
+    /// An engine that never comes to an end with one space.
+    #[derive(Debug)]
+    struct Partial(Memory);
+
+    impl Engine for Partial {
+        fn scheme(&self) -> &'static str {
+            "partial"
+        }
+
+        fn place(&self) -> String {
+            "nowhere".to_owned()
+        }
+
+        fn open<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<Arc<dyn Ledger>, EngineError>> {
+            if space.as_str() == "stuck" { Box::pin(std::future::pending()) } else { self.0.open(space) }
+        }
+
+        fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>> {
+            self.0.spaces()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_space_that_can_not_be_opened_keeps_nobody_waiting_who_wants_another() {
+        let (settings, stopping) = (Settings::default(), CancellationToken::new());
+        let spaces = Arc::new(Spaces::new(Arc::new(Partial(Memory::new())), settings, Arc::default(), stopping));
+        let space = |name: &str| Space::parse(name).expect("a name");
+        let stuck = tokio::spawn({
+            let (spaces, stuck) = (spaces.clone(), space("stuck"));
+            async move { spaces.keeper(&stuck).await.map(drop) }
+        });
+        tokio::task::yield_now().await;
+        let within = std::time::Duration::from_secs(10);
+        let other = tokio::time::timeout(within, spaces.keeper(&space("other"))).await.expect("at once");
+        assert!(other.is_ok() && !stuck.is_finished());
+        // Of one space there is one keeper, however many want it at once.
+        let third = space("third");
+        let (one, same) = tokio::join!(spaces.keeper(&third), spaces.keeper(&third));
+        assert!(one.is_ok() && same.is_ok());
+        assert_eq!(spaces.all().len(), 2);
+        stuck.abort();
     }
 }

@@ -272,6 +272,7 @@ impl Client {
             priority,
             feature: worked_on,
             request,
+            restores: false,
         }
     }
 

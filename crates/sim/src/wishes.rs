@@ -33,6 +33,7 @@ pub(crate) fn wanting(session: &SessionId, target: &Target) -> Command {
         priority: 5,
         feature: None,
         request: None,
+        restores: false,
     })
 }
 

@@ -296,6 +296,9 @@ pub struct SkippedView {
     pub file_path: String,
     pub start_line: Option<u32>,
     pub end_line: Option<u32>,
+    /// The word that an acquisition would have been refused with; `lock_lost`: it was taken away.
+    #[serde(default)]
+    pub error: String,
     pub message: String,
 }
 
@@ -404,6 +407,7 @@ pub struct SettingsView {
     pub heartbeat_interval_ms: u64,
     pub rate_limit: u32,
     pub rate_limit_window_ms: u64,
+    /// Zero: as long as there is room.
     pub history_ttl_sec: u64,
 }
 

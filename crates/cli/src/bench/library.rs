@@ -28,7 +28,7 @@ pub(crate) struct Library {
     runtime: tokio::runtime::Runtime,
     keeper: Keeper,
     /// Where others can serve the same ledger: what it is opened with.
-    shared: Option<(String, Durability)>,
+    shared: Option<(String, Durability, Space)>,
     stop: Arc<AtomicBool>,
 }
 
@@ -40,11 +40,16 @@ pub(super) enum Prepared {
 }
 
 impl Library {
-    pub(crate) fn open(engine: &str, durability: Durability, stop: Arc<AtomicBool>) -> anyhow::Result<Library> {
+    pub(crate) fn open(
+        engine: &str,
+        durability: Durability,
+        space: &Space,
+        stop: Arc<AtomicBool>,
+    ) -> anyhow::Result<Library> {
         // One thread: nobody has to be woken for an answer.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (keeper, is_shared) = runtime.block_on(keeper(engine, durability))?;
-        let shared = is_shared.then(|| (engine.to_owned(), durability));
+        let (keeper, is_shared) = runtime.block_on(keeper(engine, durability, space))?;
+        let shared = is_shared.then(|| (engine.to_owned(), durability, space.clone()));
         Ok(Library { runtime, keeper, shared, stop })
     }
 
@@ -60,8 +65,9 @@ impl Library {
         let all = (0..clients as u64).map(|client| prepare("client", client, &ask::asks(what, client, held)));
         let all = all.collect::<anyhow::Result<Vec<_>>>()?;
         match (what, &self.shared) {
-            (What::Handover, Some((engine, durability))) => {
-                servers::hand_over(engine, *durability, all, length, &self.stop)
+            (What::Handover, Some((engine, durability, space))) => {
+                let start = || servers::Server::start(engine.clone(), *durability, space.clone());
+                servers::hand_over([start()?, start()?], all, length, &self.stop)
             }
             (What::Handover, None) => self.hand_over(all, length),
             _ => self.flood(all, Some(length)),
@@ -124,15 +130,14 @@ impl Library {
 }
 
 /// A keeper with an engine of its own, and whether others can serve the same ledger.
-pub(super) async fn keeper(engine: &str, durability: Durability) -> anyhow::Result<(Keeper, bool)> {
+pub(super) async fn keeper(engine: &str, durability: Durability, space: &Space) -> anyhow::Result<(Keeper, bool)> {
     let engine = lockkeeper_engine::open(engine, &Options { durability, ..Options::default() }).await?;
     let rules = Rules { quota_limit: 0, ..Rules::default() };
     let settings = Settings { rules, ..Settings::default() };
-    let space = Space::parse("bench")?;
-    let ledger = engine.open(&space).await?;
+    let ledger = engine.open(space).await?;
     let is_shared = engine.scheme() != "memory" && ledger.has_other_writers();
     let stopping = tokio_util::sync::CancellationToken::new();
-    let keeper = Keeper::open(space, ledger, &settings, Arc::new(Metrics::new()), stopping).await?;
+    let keeper = Keeper::open(space.clone(), ledger, &settings, Arc::new(Metrics::new()), stopping).await?;
     Ok((keeper, is_shared))
 }
 
@@ -195,6 +200,7 @@ fn prepare(role: &str, number: u64, asks: &[Ask]) -> anyhow::Result<Vec<Prepared
             priority: PRIORITY_DEFAULT,
             feature: None,
             request: None,
+            restores: false,
         })))
     };
     let prepared = asks.iter().map(|ask| match ask {

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use lockkeeper_client::{Client, Endpoint};
+use lockkeeper_core::space::Space;
 use lockkeeper_wire::answer::ServiceStatus;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
@@ -35,7 +36,12 @@ impl Private {
         Ok(tempfile::Builder::new().prefix("bench-").permissions(private).tempdir_in(&config.home)?)
     }
 
-    pub(crate) fn start(folder: tempfile::TempDir, engine: &str, durability: &str) -> anyhow::Result<Private> {
+    pub(crate) fn start(
+        folder: tempfile::TempDir,
+        engine: &str,
+        durability: &str,
+        space: &Space,
+    ) -> anyhow::Result<Private> {
         let place = folder.path();
         start::check_socket(&socket(place))?;
         let log = std::fs::File::create(place.join("service.log"))?;
@@ -48,6 +54,7 @@ impl Private {
             .env("LOCKKEEPER_HOME", place)
             // No argument: everybody may read those, and the URL may hold a password.
             .env("LOCKKEEPER_ENGINE", engine)
+            .env("LOCKKEEPER_SPACE", space.as_str())
             .env("LOCK_RATE_LIMIT_PER_MIN", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use lockkeeper_core::space::Space;
 use lockkeeper_engine::Durability;
 
 use super::HAND_OVER_PAUSE;
@@ -12,14 +13,12 @@ use super::library::{Prepared, answer, keeper};
 
 /// From a release through one server to the grant through another.
 pub(super) fn hand_over(
-    engine: &str,
-    durability: Durability,
+    mut servers: [Server; 2],
     mut clients: Vec<Vec<Prepared>>,
     length: Duration,
     stop: &AtomicBool,
 ) -> anyhow::Result<Times> {
-    let start = || Server::start(engine.to_owned(), durability);
-    let (mut servers, mut times) = ([start()?, start()?], Times::default());
+    let mut times = Times::default();
     let began = Instant::now();
     if !servers[0].ask(&clients[0][0])?.recv()?.success? {
         bail!("the first lock was refused");
@@ -42,7 +41,7 @@ pub(super) fn hand_over(
 }
 
 /// A server of the ledger: one thread with all that it needs, as a service has it.
-struct Server {
+pub(super) struct Server {
     asked: tokio::sync::mpsc::UnboundedSender<(Prepared, std::sync::mpsc::Sender<Answered>)>,
 }
 
@@ -54,13 +53,13 @@ struct Answered {
 }
 
 impl Server {
-    fn start(engine: String, durability: Durability) -> anyhow::Result<Server> {
+    pub(super) fn start(engine: String, durability: Durability, space: Space) -> anyhow::Result<Server> {
         let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel::<(Prepared, std::sync::mpsc::Sender<Answered>)>();
         let (told, ready) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let (keeper, _) = keeper(&engine, durability).await?;
+                let (keeper, _) = keeper(&engine, durability, &space).await?;
                 let _ = told.send(());
                 while let Some((step, reply)) = asks.recv().await {
                     let asked = Instant::now();

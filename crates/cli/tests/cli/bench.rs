@@ -1,8 +1,10 @@
 //! `lockkeeper bench`: every measurement through every door. Never how fast: that is the machine's to say.
 
+use lockkeeper_postgres_fixture::{Options, Postgres};
 use serde_json::Value;
 
 use crate::house::{House, finish, kill_child, wait_for};
+use crate::redis_server::RedisServer;
 
 /// Runs it briefly, and looks at all that it measured.
 fn measured(house: &House, door: &str, durability: &str, held: &str) -> Value {
@@ -70,6 +72,27 @@ fn an_interrupted_measurement_leaves_nothing_behind() {
     kill_child(&bench, "TERM");
     let said = finish(bench);
     assert_eq!((said.code, left_behind(&house)), (1, Vec::new()), "{said:?}");
+}
+
+#[test]
+fn nothing_of_a_measurement_stays_in_a_redis_or_postgres() {
+    let (house, redis, postgres) = (House::new(), RedisServer::start(), Postgres::start_with(&Options::quick()));
+    assert_eq!(redis.ask(&["SET", "mine", "x"]), "OK");
+    for door in ["library", "socket"] {
+        for engine in [redis.url(), postgres.url()] {
+            let arguments = ["--what", "uncontended", "--for", "200ms", "--clients", "2", "--door", door];
+            let said = house.say("nobody", &[&["bench", "--engine", &engine][..], &arguments].concat());
+            assert_eq!(said.code, 0, "{said:?}");
+        }
+    }
+    let bench = house.start("nobody", &["bench", "--engine", &redis.url(), "--what", "hot", "--for", "1m"]);
+    wait_for("its keys", || (redis.ask(&["DBSIZE"]) != "1").then_some(()));
+    kill_child(&bench, "TERM");
+    assert_eq!(finish(bench).code, 1);
+    assert_eq!(redis.ask(&["KEYS", "*"]), "mine");
+    for table in ["ledgers", "records", "snapshots", "documents"] {
+        assert_eq!(postgres.sql(&format!("select count(*) from lockkeeper_{table}")), "0", "{table}");
+    }
 }
 
 #[test]

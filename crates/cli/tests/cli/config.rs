@@ -250,3 +250,22 @@ fn a_program_gets_a_value_byte_by_byte() {
     let said = house.say("a", &["config", "get", "--file", file.to_str().unwrap(), "t"]);
     assert_eq!(said.out, "x\u{1b}[31my\u{8}z\n");
 }
+
+#[test]
+fn a_history_that_lasts_for_nothing_lasts_for_ever() {
+    let house = House::new();
+    let say = |arguments: &[&str]| {
+        let ran = house.command("a", &[&["--json"], arguments].concat()).env("LOCK_HISTORY_TTL_SEC", "0").output();
+        let said = said(ran.unwrap());
+        assert_eq!(said.code, 0, "{said:?}");
+        serde_json::from_str::<serde_json::Value>(&said.out).unwrap()
+    };
+    say(&["lock", "acquire", "x", "--ttl", "1s"]);
+    std::thread::sleep(std::time::Duration::from_millis(1300));
+    say(&["lock", "acquire", "y"]);
+    let history = say(&["lock", "history"]);
+    assert_eq!(history["events"].as_array().map(Vec::len), Some(3), "{history}");
+    let restored = say(&["session", "restore"]);
+    assert_eq!(restored["restored"][0]["file_path"], "x", "{restored}");
+    assert_eq!(say(&["status"])["settings"]["history_ttl_sec"], 0);
+}

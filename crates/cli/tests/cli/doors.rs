@@ -56,6 +56,35 @@ fn http_speaks_with_the_words_of_existing_clients() {
 }
 
 #[test]
+fn contention_quota_and_releases_are_counted_by_what_came_of_them() {
+    let house = House::new();
+    let serving = house.serve_in(&[], &[("LOCK_RATE_LIMIT_PER_MIN", "2")]);
+    let code = |session: &str, arguments: &[&str]| house.say(session, arguments).code;
+    assert_eq!(code("a", &["lock", "acquire", "x"]), 0);
+    assert_eq!(code("b", &["lock", "acquire", "x"]), 5);
+    assert_eq!(code("c", &["lock", "acquire", "x", "--wait", "50ms"]), 5);
+    assert_eq!(code("person", &["room", "open", "src/auth.rs"]), 0);
+    assert_eq!(code("d", &["lock", "acquire", "src/auth.rs"]), 5);
+    assert_eq!(code("a", &["lock", "acquire", "y"]), 0);
+    assert_eq!(code("a", &["lock", "acquire", "z"]), 7);
+    assert_eq!(code("b", &["lock", "release", "x"]), 4);
+    assert_eq!(code("a", &["lock", "release", "x"]), 0);
+    assert_eq!(code("a", &["lock", "release", "y"]), 0);
+    let (_, metrics) = serving.curl("/metrics", &[]);
+    for line in [
+        "lockkeeper_contention_total{reason=\"lock_contended\"} 1",
+        "lockkeeper_contention_total{reason=\"lock_timeout\"} 1",
+        "lockkeeper_contention_total{reason=\"room_busy\"} 1",
+        "lockkeeper_requests_total{operation=\"locks/acquire\",outcome=\"rate_limited\"} 1",
+        "lockkeeper_requests_total{operation=\"locks/acquire\",outcome=\"ok\"} 2",
+        "lockkeeper_requests_total{operation=\"locks/release\",outcome=\"not_owner\"} 1",
+        "lockkeeper_requests_total{operation=\"locks/release\",outcome=\"ok\"} 2",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line} is missing:\n{metrics}");
+    }
+}
+
+#[test]
 fn a_trace_of_the_caller_is_in_the_audit_log() {
     let house = House::new();
     let serving = house.serve(&[]);
@@ -75,6 +104,31 @@ fn a_trace_of_the_caller_is_in_the_audit_log() {
         (line["sessionId"].as_str(), line["agentId"].as_str(), line["outcome"].as_str()),
         (Some("s"), Some("a"), Some("ok"))
     );
+}
+
+#[test]
+fn a_trace_that_the_environment_names_goes_on_through_every_door() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let traced = |session: &str, trace: String, arguments: &[&str]| {
+        let ran = house.command(session, arguments).env("TRACEPARENT", trace).output().expect("the program runs");
+        assert!(ran.status.success(), "{ran:?}");
+        let line = wait_for("the audit line", || {
+            let text = std::fs::read_to_string(house.home().join("audit.jsonl")).ok()?;
+            text.lines().find(|line| line.contains(&format!("\"{session}\""))).map(str::to_owned)
+        });
+        serde_json::from_str::<Value>(&line).expect("JSON")["traceId"].as_str().map(str::to_owned)
+    };
+    let good = format!("00-{TRACE}-b7ad6b7169203331-01");
+    assert_eq!(traced("by-socket", good.clone(), &["lock", "acquire", "x"]).as_deref(), Some(TRACE));
+    let url = ["--url", &serving.url];
+    assert_eq!(
+        traced("by-http", good.clone(), &[&url[..], &["lock", "acquire", "y"]].concat()).as_deref(),
+        Some(TRACE)
+    );
+    // What is no trace is nobody's failure.
+    assert_ne!(traced("by-nobody", good.to_uppercase(), &["lock", "acquire", "z"]).as_deref(), Some(TRACE));
 }
 
 #[test]

@@ -123,9 +123,16 @@ impl House {
 
     /// Starts a service that listens on HTTP, and gives back its URL and credential.
     pub(crate) fn serve(&self, more: &[&str]) -> Serving {
+        self.serve_in(more, &[])
+    }
+
+    /// The same with something in its environment.
+    pub(crate) fn serve_in(&self, more: &[&str], environment: &[(&str, &str)]) -> Serving {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
-        let child = self.start("server", &arguments);
+        let mut command = self.command("server", &arguments);
+        command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the program runs");
         let mut serving = Serving { child, url: String::new(), credential: String::new() };
         let url = wait_for("the service", || {
             if let Some(ended) = serving.child.try_wait().expect("a child") {

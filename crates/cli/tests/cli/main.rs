@@ -12,6 +12,8 @@ mod mcp;
 mod packages;
 mod proof;
 mod readme;
+#[path = "../../../engine/tests/redis/server.rs"]
+mod redis_server;
 mod run;
 mod security;
 mod spans;

@@ -183,7 +183,7 @@ fn a_killed_service_takes_no_lock_with_it(server: &dyn Server) {
     assert_eq!(ask(&services, 1, "locks/acquire", take("x", "b", 2000, 0))["error"], "busy");
     assert_eq!(ask(&services, 2, "locks/acquire", take("y", "c", 2000, 10_000))["success"], true);
     let took = began.elapsed();
-    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(4), "free at the end of its TTL: {took:?}");
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(3), "free within TTL + 1 s: {took:?}");
     // Its clients go on through another one, or through its restart.
     let renewed = ask(&services, 1, "locks/renew", json!({"session_id": "a", "file_path": "x"}));
     assert_eq!(renewed["locks"][0]["fencing_token"], kept["fencing_token"], "{renewed}");

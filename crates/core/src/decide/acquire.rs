@@ -59,7 +59,9 @@ impl Deciding<'_> {
         if self.state.lock_count() + parts.new.len() > LOCKS_MAX {
             return Err(exceeded(Limit::Locks));
         }
-        self.within_quota(session)?;
+        if !acquire.restores {
+            self.within_quota(session)?;
+        }
         let next = WaiterId(self.state.counters.waiters_made + 1);
         // Whoever waits already overtakes nobody: what it would take may be what it waits for.
         let waits = self.state.entry(session).is_some_and(|entry| !entry.waiters.is_empty());
@@ -123,7 +125,7 @@ impl Deciding<'_> {
             ttl: acquire.ttl,
             feature: acquire.feature.clone(),
             request: acquire.request.clone(),
-            quota_kept: self.cx.rules.quota_limit,
+            quota_kept: self.counted(acquire),
         };
         self.record(Event::Granted(match asked {
             None => grant,
@@ -164,6 +166,7 @@ impl Deciding<'_> {
             priority: asked.priority,
             feature: asked.feature.clone(),
             request: asked.request.clone(),
+            restores: asked.quota_kept == 0,
         };
         let parts = self.state.parts(&asked.session, &asked.wants);
         self.grant(&acquire, Some(asked), parts).1
@@ -205,7 +208,7 @@ impl Deciding<'_> {
             priority,
             feature: acquire.feature.clone(),
             request: acquire.request.clone(),
-            quota_kept: self.cx.rules.quota_limit,
+            quota_kept: self.counted(acquire),
         }));
         Ok(Outcome::Queued(waiter))
     }

@@ -1,6 +1,6 @@
 //! The queue: who is next when something comes free.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
 use super::Deciding;
@@ -67,6 +67,20 @@ impl Deciding<'_> {
         let Some(waiter) = self.state.waiter(id).cloned() else { return };
         self.record(Event::Withdrawn { waiter: id, why });
         self.hand_over(targets(&waiter.asked.wants).collect());
+    }
+
+    /// Before time does its work: whoever is alive keeps its place, however long nobody could write that down.
+    pub(super) fn keep_places(&mut self, sessions: &[SessionId], waiters: &[WaiterId]) {
+        let silent = self.state.silent_waiters(self.now());
+        if silent.is_empty() {
+            return;
+        }
+        let by_session = sessions.iter().flat_map(|session| self.state.waiters_of(session)).map(|waiter| waiter.id());
+        let heard: HashSet<WaiterId> = waiters.iter().copied().chain(by_session).collect();
+        let waiters: Vec<WaiterId> = silent.into_iter().filter(|id| heard.contains(id)).collect();
+        if !waiters.is_empty() {
+            self.record(Event::Beaten { sessions: Vec::new(), waiters });
+        }
     }
 
     pub(super) fn beat(&mut self, sessions: &[SessionId], waiters: &[WaiterId]) -> Outcome {

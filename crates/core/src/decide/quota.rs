@@ -1,6 +1,8 @@
-//! How many grants a session may have in a while. Refreshes and renewals cost nothing; a set counts once.
+//! How many grants a session may have in a while. Refreshes and renewals cost nothing; a set counts once,
+//! and so does all that a restore brings back.
 
 use super::{Deciding, Refused};
+use crate::command::Acquire;
 use crate::outcome::Refusal;
 use crate::planted::{self, Bug};
 use crate::session::SessionId;
@@ -21,5 +23,10 @@ impl Deciding<'_> {
         }
         let retry_after = recent.clone().next().map_or(window, |oldest| oldest.plus(window).since(self.now()));
         Err(Box::new(Refusal::RateLimited { limit, window, retry_after }))
+    }
+
+    /// How many grants the quota has to remember when this is granted; zero: it is not counted.
+    pub(super) fn counted(&self, acquire: &Acquire) -> u32 {
+        if acquire.restores { 0 } else { self.cx.rules.quota_limit }
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions: opened, restored, closed, and forgotten when there are too many.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::acquire::exceeded;
@@ -10,12 +10,11 @@ use crate::event::Event;
 use crate::history::Action;
 use crate::key::Target;
 use crate::limits::{PRIORITY_DEFAULT, SESSIONS_MAX};
-use crate::lock::{Lock, LockId, Token, WaiterId};
-use crate::outcome::{Answer, Blocker, BusyReason, Conflict, Limit, NotFound, Outcome, Refusal, Skipped};
+use crate::lock::{Lock, LockId, Token};
+use crate::outcome::{Answer, Limit, NotFound, Outcome, Refusal, Skip, Skipped};
 use crate::session::SessionId;
 use crate::state::Loss;
 use crate::time::Millis;
-use crate::waiter::Rank;
 
 /// How long an idle session is kept at least, however many there are.
 const IDLE_KEPT: Millis = Millis::from_minutes(1);
@@ -45,30 +44,37 @@ impl Deciding<'_> {
             self.record(Event::Renewed { session: session.clone(), locks: refreshed.clone(), ttl: None });
         }
         let since = self.now().minus(self.cx.rules.history_kept);
-        let wanted: Vec<(Target, Arc<Loss>)> = self
-            .state
-            .lost_of(session)
-            .filter(|(_, loss)| !loss.forced && loss.at > since)
-            .map(|(target, loss)| (target.clone(), loss.clone()))
-            .collect();
-        let (mut restored, mut skipped) = (Vec::new(), Vec::new());
+        let lost = self.state.lost_of(session).filter(|(_, loss)| loss.at > since);
+        let lost: Vec<(Target, Arc<Loss>)> = lost.map(|(target, loss)| (target.clone(), loss.clone())).collect();
+        let (taken, wanted): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(_, loss)| loss.forced);
+        let (mut restored, mut skipped, mut counted) = (Vec::new(), self.taken(taken), false);
         for (target, loss) in wanted {
-            let acquire = loss.again(actor, &target, Millis(0));
+            // One restore is one acquisition for the quota, however many locks it brings back.
+            let acquire = Acquire { restores: counted, ..loss.again(actor, &target, Millis(0)) };
             match self.acquire(&acquire) {
-                Ok(Outcome::Granted { locks, fresh: _ }) => restored.extend(locks),
-                Err(refusal) if matches!(*refusal, Refusal::Paused { .. }) => {
-                    let by = self.state.pause_of(acquire.feature.as_ref(), session).map(Blocker::Held);
-                    let conflicts = by.map(|with| Conflict { wanted: target.clone(), with }).into_iter().collect();
-                    skipped.push(Skipped { target, conflicts });
+                Ok(Outcome::Granted { locks, fresh }) => {
+                    restored.extend(locks);
+                    counted |= fresh > 0;
                 }
-                Ok(_) | Err(_) => {
-                    let rank = Rank::new(self.now(), PRIORITY_DEFAULT, WaiterId(u64::MAX));
-                    let busy = self.state.busy(session, &acquire.wants, rank, BusyReason::Contended);
-                    skipped.push(Skipped { target, conflicts: busy.conflicts });
-                }
+                Ok(other) => unreachable!("asked without a wait and without a request id: {other:?}"),
+                Err(refusal) => skipped.push(Skipped { target, why: Skip::Refused(refusal) }),
             }
         }
         Outcome::Opened { session: session.clone(), restored, refreshed, skipped }
+    }
+
+    /// What was taken away, each with what was noted then, as far as that is still known.
+    fn taken(&self, lost: Vec<(Target, Arc<Loss>)>) -> Vec<Skipped> {
+        if lost.is_empty() {
+            return Vec::new();
+        }
+        let forced = self.state.history().newest().filter(|entry| entry.action == Action::ForceReleased);
+        let notes: HashMap<_, _> = forced.map(|entry| (entry.lock, entry.note.clone())).collect();
+        let skipped = |(target, loss): (Target, Arc<Loss>)| {
+            let note = notes.get(&Some(loss.lock)).cloned().flatten();
+            Skipped { target, why: Skip::Taken { note } }
+        };
+        lost.into_iter().map(skipped).collect()
     }
 
     pub(super) fn close_session(&mut self, actor: &Actor) -> Result<Outcome, Refused> {
@@ -145,6 +151,7 @@ impl Loss {
             priority: PRIORITY_DEFAULT,
             feature: self.feature.clone(),
             request: None,
+            restores: false,
         }
     }
 }

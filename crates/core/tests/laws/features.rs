@@ -3,7 +3,7 @@
 use lockkeeper_core::command::{Acquire, Command, Which};
 use lockkeeper_core::feature::{Feasibility, Feature, FeatureEnd};
 use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::{Answer, Limit, NotFound, Outcome, Refusal};
+use lockkeeper_core::outcome::{Answer, Limit, NotFound, Outcome, Refusal, Skip};
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
@@ -324,7 +324,8 @@ fn a_session_that_comes_back_gets_nothing_for_a_feature_that_is_paused() {
     };
     let (restored, skipped) = opened(&mut house);
     assert!(restored.is_empty());
-    assert_eq!(skipped[0].conflicts[0].with.agent().as_str(), "boss");
+    let Skip::Refused(why) = &skipped[0].why else { panic!("{skipped:?}") };
+    assert!(matches!(&**why, Refusal::Paused { by } if by.agent.as_str() == "boss"), "{why:?}");
     house.release("boss", "feature:F-1:pause");
     let (restored, _) = opened(&mut house);
     assert_eq!(restored[0].feature.as_deref(), Some("F-1"), "and it belongs to the feature as before");

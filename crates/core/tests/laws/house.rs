@@ -123,6 +123,7 @@ pub(crate) fn wanting(session: &str, keys: &[&str]) -> Acquire {
         priority: 5,
         feature: None,
         request: None,
+        restores: false,
     }
 }
 

@@ -5,7 +5,7 @@ use lockkeeper_core::event::Event;
 use lockkeeper_core::key::Key;
 use lockkeeper_core::limits::CIRCLE_STEPS_MAX;
 use lockkeeper_core::outcome::{Blocker, Refusal};
-use lockkeeper_core::session::{AgentName, Intention};
+use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::time::Millis;
 
 use crate::house::{House, busy, wanting};
@@ -60,6 +60,37 @@ fn p10_a_waiter_whose_session_is_gone_is_passed_over() {
     house.wait(2_000);
     house.release("a", "x");
     assert_eq!(house.holders("x"), ["alive"]);
+    assert_eq!(house.state.waiter_count(), 0);
+}
+
+#[test]
+fn who_is_said_to_be_alive_keeps_its_place_however_late_it_could_be_said() {
+    for by_session in [true, false] {
+        let mut house = House::new();
+        house.tell(Command::Acquire(Acquire { ttl: Millis(600_000), ..wanting("a", &["x"]) }));
+        house.queue("dead", &["x"], 5);
+        let dead = house.state.waiters().next().unwrap().id();
+        house.queue("alive", &["x"], 5);
+        let alive = house.state.waiters().map(|waiter| waiter.id()).find(|id| *id != dead).unwrap();
+        // Nobody could write anything for so long.
+        house.wait(60_000);
+        let (sessions, waiters) =
+            if by_session { (vec![SessionId::parse("alive").unwrap()], vec![]) } else { (vec![], vec![alive]) };
+        house.tell(Command::Beat { sessions, waiters });
+        assert_eq!(house.state.waiter_count(), 1, "nobody said so of the other");
+        house.release("a", "x");
+        assert_eq!(house.holders("x"), ["alive"]);
+    }
+}
+
+#[test]
+fn who_is_said_to_be_alive_waits_no_longer_than_it_wanted() {
+    let mut house = House::new();
+    house.tell(Command::Acquire(Acquire { ttl: Millis(600_000), ..wanting("a", &["x"]) }));
+    house.outcome(Command::Acquire(Acquire { wait: Millis(50_000), ..wanting("b", &["x"]) }));
+    let waiters = house.state.waiters().map(|waiter| waiter.id()).collect();
+    house.wait(60_000);
+    house.tell(Command::Beat { sessions: Vec::new(), waiters });
     assert_eq!(house.state.waiter_count(), 0);
 }
 

@@ -2,10 +2,10 @@
 
 use lockkeeper_core::command::Command;
 use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::{Answer, BusyReason, Refusal};
+use lockkeeper_core::outcome::{Answer, BusyReason, Refusal, Room};
 use lockkeeper_core::time::Millis;
 
-use crate::house::{House, actor, busy};
+use crate::house::{House, actor, busy, wanting};
 
 #[test]
 fn whoever_opens_a_room_is_answered_though_it_is_closed_at_once() {
@@ -42,4 +42,24 @@ fn agents_keep_out_of_a_room_while_a_person_is_in() {
     house.wait(5000);
     house.outcome(Command::Sweep);
     assert_eq!(house.holders("src/a.rs"), ["b", "me"]);
+}
+
+#[test]
+fn the_quota_is_asked_before_the_room() {
+    let mut house = House::new();
+    let key = Key::parse("src/a.rs").unwrap();
+    house.tell(Command::OpenRoom { actor: actor("me"), key, busy: Millis(60_000) });
+    assert_eq!(busy(house.acquire("a", &["src/a.rs"])).reason, BusyReason::RoomBusy);
+    house.rules.quota_limit = 1;
+    house.granted("a", "x");
+    let refusal = house.refused(Command::Acquire(wanting("a", &["src/a.rs"])));
+    assert!(matches!(refusal, Refusal::RateLimited { .. }), "who has used its quota learns nothing else: {refusal:?}");
+}
+
+#[test]
+fn a_room_has_the_same_id_for_everybody_and_for_ever() {
+    for (key, id) in [("src/a.rs", "7e4e066108ddbb8e"), ("api:GET /v1/users", "df69609378b29b89")] {
+        assert_eq!(Room::id(&Key::parse(key).unwrap()), id, "{key}");
+    }
+    assert_eq!(Room::id(&Key::parse("./src//a.rs").unwrap()), Room::id(&Key::parse("src/a.rs").unwrap()));
 }

@@ -27,6 +27,9 @@ use crate::{BoxFuture, Engine, EngineError, Ledger, Position, Record};
 /// How many spaces are listed.
 const SPACES_LISTED_MAX: i64 = 100_000;
 
+/// As much time as it would be given for so many bytes: a space may have many records.
+const REMOVED_BYTES: usize = 30 << 20;
+
 /// The engine behind `postgres://`.
 #[derive(Debug)]
 pub struct Postgres {
@@ -69,6 +72,13 @@ impl Postgres {
     }
 }
 
+/// All rows of a space, the ledger's own last.
+const REMOVE: &str = "with ledger as (select id from lockkeeper_ledgers where space = $1),
+     records as (delete from lockkeeper_records where ledger in (select id from ledger)),
+     snapshots as (delete from lockkeeper_snapshots where ledger in (select id from ledger)),
+     documents as (delete from lockkeeper_documents where ledger in (select id from ledger))
+     delete from lockkeeper_ledgers where space = $1";
+
 impl Engine for Postgres {
     fn scheme(&self) -> &'static str {
         "postgres"
@@ -85,6 +95,13 @@ impl Engine for Postgres {
 
     fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>> {
         Box::pin(self.list())
+    }
+
+    fn remove<'a>(&'a self, space: &'a Space) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async {
+            let removed = async |line: &dial::Line| line.client.execute(REMOVE, &[&space.as_str()]).await;
+            self.lines.ask(REMOVED_BYTES, removed).await.map(drop).map_err(Trouble::into_error)
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! One ledger in PostgreSQL: every question is one statement.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::Stamp;
@@ -82,7 +83,8 @@ impl Store for PostgresStore {
 
     async fn look(&self, at: Position, bounds: Bounds, budget: usize) -> Result<Answer, Trouble> {
         let ([epoch, revision, digest, lower, upper], budget) = (signed(at, bounds), budget as i64);
-        let asked = self.lines.ask(budget as usize, async |line| {
+        // No more time for what may come back: most who ask find nothing new, and are not to wait for long if nobody answers.
+        let asked = self.lines.ask(0, async |line| {
             line.client.query(&line.look, &[&self.space, &epoch, &revision, &digest, &lower, &upper, &budget]).await
         });
         self.read(&asked.await?)
@@ -180,6 +182,10 @@ impl Store for PostgresStore {
 
     fn announce(&self, end: Position) {
         self.notices.announce(&self.tag, end);
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.lines.dial.time_limit()
     }
 
     fn is_durable(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Value;
@@ -12,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::address::{Address, Host, Kind, Login};
 use super::connection::{Connection, Destination, Pushed};
 use super::examine::{Facts, examine};
+use super::permissions;
 use crate::{EngineError, tls};
 
 /// How many hosts are asked where the right one is, before that is given up.
@@ -24,6 +26,8 @@ pub(super) type Owner = (RangeInclusive<u16>, Host);
 pub(super) struct Dial {
     pub(super) address: Address,
     tls: Option<TlsConnector>,
+    /// Files are shared with other clients: whoever connects may do what that takes.
+    shares: AtomicBool,
 }
 
 impl Dial {
@@ -32,7 +36,12 @@ impl Dial {
             Some(files) => Some(TlsConnector::from(Arc::new(tls::config(files)?))),
             None => None,
         };
-        Ok(Dial { address, tls })
+        Ok(Dial { address, tls, shares: AtomicBool::new(false) })
+    }
+
+    /// From the next connection on.
+    pub(super) fn share(&self) {
+        self.shares.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn time_limit(&self) -> Duration {
@@ -46,6 +55,7 @@ impl Dial {
             let host = self.host(host).await?;
             let connection = self.connect(&host, None).await?;
             let facts = examine(&connection, &self.address.kind, until).await?;
+            permissions::check(&connection, self.shares.load(Ordering::Relaxed)).await?;
             Ok((connection, facts))
         })
         .await
@@ -60,14 +70,13 @@ impl Dial {
         .await
     }
 
-    /// Asks the cluster which node has what: those that the URL names, and others that are known.
-    pub(super) async fn owners(&self, known: &[Host]) -> Result<Vec<Owner>, EngineError> {
+    /// Asks the cluster which node has what, one host after the other; and who told it.
+    pub(super) async fn owners(&self, hosts: &[Host]) -> Result<(Vec<Owner>, Host), EngineError> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let mut hosts: Vec<&Host> = self.address.hosts.iter().chain(known).collect();
-        hosts.dedup();
-        hosts.truncate(ASKED_MAX);
-        self.ask_any(&hosts, &self.address.login, &command, read_owners).await
+        let hosts: Vec<&Host> = hosts.iter().take(ASKED_MAX).collect();
+        let read = |value: &Value, host: &Host| Some((read_owners(value, host)?, host.clone()));
+        self.ask_any(&hosts, &self.address.login, &command, read).await
     }
 
     async fn host(&self, host: Option<&Host>) -> Result<Host, EngineError> {

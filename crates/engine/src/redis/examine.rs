@@ -53,11 +53,13 @@ pub(super) async fn examine(connection: &Connection, kind: &Kind, until: Instant
     Ok(Facts { is_durable })
 }
 
-async fn ask(connection: &Connection, command: redis::Cmd) -> Result<String, EngineError> {
+pub(super) async fn ask(connection: &Connection, command: redis::Cmd) -> Result<String, EngineError> {
     match connection.ask(&command, 0).await {
         Ok(value) => Ok(text(&value)),
         Err(Trouble::Refused { code, text }) => {
-            Err(EngineError::Invalid(format!("Redis at {} refused: {code} {text}", connection.host())))
+            let hint =
+                if code == "NOPERM" { "; its user needs the permissions that docs/engines.md lists" } else { "" };
+            Err(EngineError::Invalid(format!("Redis at {} refused: {code} {text}{hint}", connection.host())))
         }
         Err(Trouble::Unsent(error) | Trouble::Lost(error) | Trouble::Late(error)) => Err(error),
     }

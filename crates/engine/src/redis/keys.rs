@@ -55,6 +55,18 @@ pub(super) fn space_of(head: &[u8]) -> Option<Space> {
     (encoded(space.as_str()) == tag).then_some(space)
 }
 
+/// A name as a pattern that matches nothing else.
+pub(super) fn escaped(name: &str) -> String {
+    let mut pattern = String::with_capacity(name.len());
+    for c in name.chars() {
+        if "*?[]^\\".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
 /// Braces would end the hash tag too early.
 fn encoded(space: &str) -> String {
     let mut tag = String::with_capacity(space.len());

@@ -35,6 +35,11 @@ impl Node {
         Node { dial, host, line: Mutex::default(), is_durable: AtomicBool::new(false), notices }
     }
 
+    /// None: whichever is the master.
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
     /// What it acknowledged survives power loss, as far as it was said when it was last connected to.
     pub(super) fn is_durable(&self) -> bool {
         self.is_durable.load(Ordering::Relaxed)

@@ -1,10 +1,9 @@
 //! Which Redis has the ledger of a space: always the same one, or one of a cluster.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::address::{Host, Kind};
@@ -22,7 +21,10 @@ pub(super) struct Nodes {
     dial: Arc<Dial>,
     /// None: a cluster.
     single: Option<Arc<Node>>,
+    /// What is known of a cluster. Never held while somebody is asked.
     cluster: Mutex<Cluster>,
+    /// Held while a cluster is asked who has what: whoever needs it meanwhile gets the same answer.
+    learning: tokio::sync::Mutex<Patience>,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +33,30 @@ struct Cluster {
     owners: Vec<Owner>,
     learned: Option<Instant>,
     nodes: HashMap<Host, Arc<Node>>,
-    patience: Patience,
+    /// Those that did not answer, or not for what they were asked, since that was learned.
+    doubted: HashSet<Host>,
+    /// Who told it.
+    told_by: Option<Host>,
+}
+
+impl Cluster {
+    /// The node that has a slot; none, if that has to be asked for.
+    fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        let (_, host) = self.owners.iter().find(|(slots, _)| slots.contains(&slot))?;
+        self.nodes.get(host).filter(|_| !self.doubted.contains(host)).cloned()
+    }
+
+    /// Whom to ask: first who told it the last time, last who did not answer.
+    fn hosts(&self, named: &[Host]) -> Vec<Host> {
+        let mut hosts: Vec<Host> = Vec::new();
+        for host in self.told_by.iter().chain(named).chain(self.nodes.keys()) {
+            if !hosts.contains(host) {
+                hosts.push(host.clone());
+            }
+        }
+        hosts.sort_by_key(|host| self.doubted.contains(host));
+        hosts
+    }
 }
 
 impl Nodes {
@@ -41,11 +66,15 @@ impl Nodes {
             Kind::Single | Kind::Sentinel { .. } => Some(Arc::new(Node::new(dial.clone(), None))),
             Kind::Cluster => None,
         };
-        Nodes { dial, single, cluster: Mutex::default() }
+        Nodes { dial, single, cluster: Mutex::default(), learning: tokio::sync::Mutex::default() }
     }
 
     pub(super) fn place(&self) -> String {
         self.dial.address.to_string()
+    }
+
+    pub(super) fn time_limit(&self) -> Duration {
+        self.dial.time_limit()
     }
 
     pub(super) fn database(&self) -> u16 {
@@ -67,16 +96,21 @@ impl Nodes {
         if let Some(single) = &self.single {
             return Ok(single.clone());
         }
-        let mut cluster = self.cluster.lock().await;
-        self.learn(&mut cluster).await?;
-        let owner = cluster.owners.iter().find(|(slots, _)| slots.contains(&slot)).map(|(_, host)| host.clone());
-        let Some(host) = owner else {
-            // Whoever mends the cluster need not wait for us to notice.
-            cluster.owners.clear();
+        if let Some(node) = self.cluster().owner(slot) {
+            return Ok(node);
+        }
+        self.learn(Some(slot)).await?;
+        let cluster = self.cluster();
+        let owner = cluster.owners.iter().find(|(slots, _)| slots.contains(&slot));
+        // One that was doubted again meanwhile is asked all the same: nobody else has it.
+        owner.and_then(|(_, host)| cluster.nodes.get(host)).cloned().ok_or_else(|| {
             let why = format!("no node of {} has slot {slot}; look at CLUSTER INFO", self.dial.address);
-            return Err(Trouble::Unsent(crate::EngineError::Unreachable(why)));
-        };
-        Ok(cluster.nodes[&host].clone())
+            Trouble::Unsent(crate::EngineError::Unreachable(why))
+        })
+    }
+
+    fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.cluster.lock().expect("no holder panics")
     }
 
     /// Every master.
@@ -84,42 +118,61 @@ impl Nodes {
         if let Some(single) = &self.single {
             return Ok(vec![single.clone()]);
         }
-        let mut cluster = self.cluster.lock().await;
-        self.learn(&mut cluster).await?;
-        Ok(cluster.nodes.values().cloned().collect())
+        self.learn(None).await?;
+        Ok(self.cluster().nodes.values().cloned().collect())
     }
 
-    /// A node was not the right one, or could not be reached: where everything is may have changed.
-    pub(super) async fn doubt(&self) {
-        let mut cluster = self.cluster.lock().await;
-        if cluster.learned.is_none_or(|learned| learned.elapsed() > TRUSTED) {
-            cluster.owners.clear();
+    /// Files are shared with other clients: the user has to be allowed to, from now on.
+    pub(super) async fn share(&self) -> Result<(), Trouble> {
+        self.dial.share();
+        for node in self.all().await? {
+            node.hang_up().await;
+            node.connection().await?;
+        }
+        Ok(())
+    }
+
+    /// A node was not the right one, or could not be reached: who has what it had may have changed. What others have has
+    /// not.
+    pub(super) fn doubt(&self, node: &Node) {
+        let mut cluster = self.cluster();
+        if let Some(host) = node.host().filter(|_| cluster.learned.is_none_or(|learned| learned.elapsed() > TRUSTED)) {
+            cluster.doubted.insert(host.clone());
         }
     }
 
-    /// Asks the cluster who has what, if that is not known.
-    async fn learn(&self, cluster: &mut Cluster) -> Result<(), Trouble> {
-        if !cluster.owners.is_empty() {
-            return Ok(());
-        }
-        if let Some(why) = cluster.patience.refusal() {
+    /// Asks the cluster who has what, if that is not known; for a slot, if it is not known who has that.
+    async fn learn(&self, slot: Option<u16>) -> Result<(), Trouble> {
+        let mut patience = self.learning.lock().await;
+        let hosts = {
+            let cluster = self.cluster();
+            // Somebody else may have asked meanwhile.
+            let known = slot.map_or(!cluster.owners.is_empty(), |slot| cluster.owner(slot).is_some());
+            if known {
+                return Ok(());
+            }
+            cluster.hosts(&self.dial.address.hosts)
+        };
+        if let Some(why) = patience.refusal() {
             return Err(Trouble::Unsent(why));
         }
-        let known: Vec<Host> = cluster.nodes.keys().cloned().collect();
-        match self.dial.owners(&known).await {
-            Ok(owners) => {
-                cluster.patience.succeeded();
+        match self.dial.owners(&hosts).await {
+            Ok((owners, told_by)) => {
+                patience.succeeded();
+                let mut cluster = self.cluster();
                 cluster.learned = Some(Instant::now());
                 cluster.nodes.retain(|host, _| owners.iter().any(|(_, owner)| owner == host));
                 for (_, host) in &owners {
                     let node = || Arc::new(Node::new(self.dial.clone(), Some(host.clone())));
                     cluster.nodes.entry(host.clone()).or_insert_with(node);
                 }
+                cluster.doubted.clear();
+                cluster.told_by = Some(told_by);
                 cluster.owners = owners;
                 Ok(())
             }
             Err(error) => {
-                cluster.patience.failed(error.clone());
+                patience.failed(error.clone());
                 Err(Trouble::Unsent(error))
             }
         }

@@ -10,6 +10,7 @@ const READ: &str = include_str!("scripts/read.lua");
 const OUTSIDE: &str = include_str!("scripts/outside.lua");
 const STORE: &str = include_str!("scripts/store.lua");
 const COMPACT: &str = include_str!("scripts/compact.lua");
+const ALLOWED: &str = include_str!("scripts/permissions.lua");
 
 /// Refused by a Redis whose memory is full.
 const TAKES: &str = "#!lua\n";
@@ -30,6 +31,15 @@ pub(super) static LOOK_OUTSIDE: LazyLock<Script> = LazyLock::new(|| Script::new(
 pub(super) static STORE_PART: LazyLock<Script> = LazyLock::new(|| Script::new(&[FREES, STORE]));
 /// Switches to a snapshot, and trims what it stands for.
 pub(super) static SWITCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[FREES, LEDGER, COMPACT]));
+
+/// Tells what the user may not do.
+pub(super) static PERMISSIONS: LazyLock<Script> = LazyLock::new(|| Script::new(&[LOOKS, ALLOWED]));
+
+/// Everything that is run.
+#[cfg(test)]
+pub(super) fn all() -> [&'static str; 7] {
+    [LEDGER, APPEND, READ, OUTSIDE, STORE, COMPACT, ALLOWED]
+}
 
 /// How long the number of keys is, at most.
 const COUNT_DIGITS_MAX: usize = 20;

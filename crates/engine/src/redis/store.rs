@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::Stamp;
@@ -93,7 +94,7 @@ impl RedisStore {
                 node.hang_up().await;
             }
             if misplaced || !matches!(trouble, Trouble::Refused { .. }) {
-                self.nodes.doubt().await;
+                self.nodes.doubt(&node);
             }
             tries += 1;
             if !misplaced || tries == 2 {
@@ -213,6 +214,10 @@ impl Store for RedisStore {
         if let Some(node) = self.node.lock().expect("no holder panics").take() {
             node.notices.leave(&self.keys.channel, ear);
         }
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.nodes.time_limit()
     }
 
     fn is_durable(&self) -> bool {

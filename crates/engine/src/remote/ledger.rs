@@ -312,6 +312,10 @@ impl<S: Store> Ledger for RemoteLedger<S> {
         Box::pin(async move { self.inner.store.look_outside(&names).await })
     }
 
+    fn time_limit(&self) -> Option<Duration> {
+        Some(self.inner.store.time_limit())
+    }
+
     fn strength(&self) -> Strength {
         if self.inner.store.is_durable() { Strength::Strict } else { Strength::BestEffort }
     }

@@ -14,10 +14,9 @@ mod store;
 mod trouble;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use lockkeeper_core::space::Space;
-use tokio::sync::Mutex;
 
 pub(crate) use self::answer::{Answer, End, Kept, More, Parts, Stored, Word};
 pub(crate) use self::ledger::RemoteLedger;
@@ -36,16 +35,20 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_owned()
 }
 
+/// A ledger that somebody has open, or is opening.
+type Place<S> = Arc<tokio::sync::Mutex<Weak<RemoteLedger<S>>>>;
+
 /// The ledgers of an engine that somebody has open.
 #[derive(Debug)]
 pub(crate) struct Open<S: Store> {
     source: Arc<dyn TimeSource>,
-    ledgers: Mutex<HashMap<Space, Weak<RemoteLedger<S>>>>,
+    /// Never held while one is opened: that may take as long as a server does not answer.
+    places: Mutex<HashMap<Space, Place<S>>>,
 }
 
 impl<S: Store> Open<S> {
     pub(crate) fn new(source: Arc<dyn TimeSource>) -> Open<S> {
-        Open { source, ledgers: Mutex::default() }
+        Open { source, places: Mutex::default() }
     }
 
     /// The ledger of a space; opened, if nobody has it.
@@ -54,17 +57,29 @@ impl<S: Store> Open<S> {
         space: &Space,
         store: impl FnOnce() -> S,
     ) -> Result<Arc<dyn Ledger>, EngineError> {
-        // Held while one is opened: whoever comes meanwhile gets the same.
-        let mut ledgers = self.ledgers.lock().await;
-        if let Some(ledger) = ledgers.get(space).and_then(Weak::upgrade) {
+        let place = self.place(space)?;
+        // Held while it is opened: whoever comes meanwhile gets the same.
+        let mut open = place.lock().await;
+        if let Some(ledger) = open.upgrade() {
             return Ok(ledger);
         }
-        ledgers.retain(|_, ledger| ledger.strong_count() > 0);
-        if ledgers.len() >= LEDGERS_OPEN_MAX {
+        let ledger = Arc::new(RemoteLedger::open(store(), self.source.clone()).await?);
+        *open = Arc::downgrade(&ledger);
+        Ok(ledger)
+    }
+
+    fn place(&self, space: &Space) -> Result<Place<S>, EngineError> {
+        let mut places = self.places.lock().expect("no holder panics");
+        if let Some(place) = places.get(space) {
+            return Ok(place.clone());
+        }
+        // Nobody opens what only this table knows, and nobody has what is gone.
+        let used = |place: &Place<S>| Arc::strong_count(place) > 1;
+        let has = |place: &Place<S>| place.try_lock().map_or(true, |open| open.strong_count() > 0);
+        places.retain(|_, place| used(place) || has(place));
+        if places.len() >= LEDGERS_OPEN_MAX {
             return Err(EngineError::Invalid(format!("{LEDGERS_OPEN_MAX} spaces are open, which is the limit")));
         }
-        let ledger = Arc::new(RemoteLedger::open(store(), self.source.clone()).await?);
-        ledgers.insert(space.clone(), Arc::downgrade(&ledger));
-        Ok(ledger)
+        Ok(places.entry(space.clone()).or_default().clone())
     }
 }

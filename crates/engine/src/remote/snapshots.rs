@@ -6,6 +6,8 @@ use crate::{EngineError, Position, position};
 
 const PART_BYTES: usize = 1 << 20;
 const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
+/// After so many parts it is looked whether the snapshot is still wanted.
+const LOOK_EVERY_PARTS: u64 = 4;
 
 impl<S: Store> Inner<S> {
     /// All bytes of a snapshot. None: it is not there any more, or not whole.
@@ -31,6 +33,16 @@ impl<S: Store> Inner<S> {
         Ok(Some(snapshot))
     }
 
+    /// What the kept records build on, and whether that is a snapshot; a failure, if this is no place of the ledger.
+    async fn based_on(&self, at: Position) -> Result<(Position, bool), EngineError> {
+        let answer = self.look_at(at, 0).await?;
+        let More::Missed(Kept { base, snapshot }, _) = answer.more else { return Err(foreign(at)) };
+        if base.epoch != at.epoch || answer.word == Word::Rewritten {
+            return Err(foreign(at));
+        }
+        Ok((base, snapshot.is_some()))
+    }
+
     pub(super) async fn compact(&self, at: Position, snapshot: Vec<u8>) -> Result<(), EngineError> {
         if snapshot.len() > SNAPSHOT_BYTES_MAX {
             let bytes = snapshot.len();
@@ -38,12 +50,8 @@ impl<S: Store> Inner<S> {
             return Err(EngineError::Invalid(why));
         }
         // Looked at first: what is not wanted need not be sent.
-        let answer = self.look_at(at, 0).await?;
-        let More::Missed(Kept { base, snapshot: older }, _) = answer.more else { return Err(foreign(at)) };
-        if base.epoch != at.epoch || answer.word == Word::Rewritten {
-            return Err(foreign(at));
-        }
-        if older.is_some() && at.revision <= base.revision {
+        let (base, has_older) = self.based_on(at).await?;
+        if has_older && at.revision <= base.revision {
             return Ok(());
         }
         let parts = Parts {
@@ -53,6 +61,11 @@ impl<S: Store> Inner<S> {
             hash: hash(&snapshot),
         };
         for (index, part) in (0..).zip(snapshot.chunks(PART_BYTES)) {
+            // Others may think of one at the same time: whoever is later need not send the rest.
+            if index > 0 && index % LOOK_EVERY_PARTS == 0 && self.based_on(at).await?.0 != base {
+                self.store.discard(&parts.name).await;
+                return Ok(());
+            }
             if let Err(trouble) = self.store.store_part(&parts.name, index, part).await {
                 // If this fails as well, it goes by itself after a while.
                 self.store.discard(&parts.name).await;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Weak;
+use std::time::Duration;
 
 use lockkeeper_core::time::Stamp;
 
@@ -83,6 +84,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     fn announce(&self, end: Position) {
         let _ = end;
     }
+
+    /// How long one small question may take, at most.
+    fn time_limit(&self) -> Duration;
 
     /// What it acknowledged survives kill -9 and power loss.
     fn is_durable(&self) -> bool;

@@ -80,6 +80,92 @@ async fn a_cluster_keeps_the_laws_and_follows_a_space_that_moves() {
     a_space_moves(&cluster).await;
 }
 
+/// A cluster that serves what it has though a node is away, and a space on each of its nodes.
+fn incomplete() -> (Cluster, Vec<Vec<String>>) {
+    let cluster = Cluster::start();
+    for node in &cluster.0 {
+        assert_eq!(node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]), "OK");
+    }
+    let mut spaces = vec![Vec::new(); 3];
+    for number in 0..100 {
+        let slot = cluster.0[0].ask(&["CLUSTER", "KEYSLOT", &format!("{{s{number}}}")]);
+        let slot: usize = slot.parse().expect("a number");
+        spaces[(slot / 5461).min(2)].push(format!("s{number}"));
+    }
+    (cluster, spaces)
+}
+
+/// A space whose node is there again is, too, before long.
+async fn is_served(engine: &Arc<dyn Engine>, space: &str) {
+    let name = lockkeeper_core::space::Space::parse(space).expect("a name");
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while let Err(error) = engine.open(&name).await {
+        assert!(Instant::now() < give_up, "{error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    insist(&mut Scribe::at_origin(engine, space).await, b"there again").await;
+}
+
+/// What nobody who has nothing to do with a node that is away may notice of it.
+const UNNOTICED: Duration = Duration::from_millis(250);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_away_keeps_nobody_waiting_who_does_not_need_it() {
+    let (cluster, spaces) = incomplete();
+    // The node that the URL names is the one that goes away.
+    let (here, there) = (&spaces[0], &spaces[1]);
+    let engine = open(&cluster.url()).await;
+    let mut alive = Scribe::at_origin(&engine, &here[0]).await;
+    let mut dead = Scribe::at_origin(&engine, &there[0]).await;
+    alive.append(b"x").await;
+    dead.append(b"x").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.0[1].pause();
+    let others = tokio::spawn({
+        let (engine, there) = (engine.clone(), there.clone());
+        async move {
+            // Somebody who needs it, and somebody who opens what lies there.
+            let opening = async {
+                for space in &there[1..4] {
+                    let _ = engine.open(&lockkeeper_core::space::Space::parse(space).expect("a name")).await;
+                }
+            };
+            let asking = async {
+                for _ in 0..3 {
+                    let _ = dead.try_append(b"y").await;
+                }
+            };
+            tokio::join!(opening, asking);
+        }
+    });
+    let mut new = 1;
+    while !others.is_finished() {
+        let began = Instant::now();
+        alive.append(b"y").await;
+        assert!(began.elapsed() < UNNOTICED, "a ledger of another node waited for {:?}", began.elapsed());
+        if new < 10 {
+            let began = Instant::now();
+            Scribe::at_origin(&engine, &here[new]).await;
+            assert!(began.elapsed() < UNNOTICED, "one that is opened waited for {:?}", began.elapsed());
+            new += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(new, 10, "it was away for a while");
+    cluster.0[1].resume();
+    is_served(&engine, &there[5]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_opened_though_a_node_is_away() {
+    let (cluster, spaces) = incomplete();
+    cluster.0[2].pause();
+    let engine = open(&cluster.url()).await;
+    Scribe::at_origin(&engine, &spaces[0][0]).await.append(b"x").await;
+    cluster.0[2].resume();
+    is_served(&engine, &spaces[2][0]).await;
+}
+
 async fn spaces_are_spread(cluster: &Cluster) {
     let engine = open(&cluster.url()).await;
     for space in ["a", "b", "c", "d", "e", "f", "g", "h"] {

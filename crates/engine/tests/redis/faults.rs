@@ -9,6 +9,32 @@ use crate::server::RedisServer;
 use crate::{catch_up, hasty, heard, insist, open, records, write_while};
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_who_send_a_snapshot_the_later_one_stops() {
+    const PARTS: u64 = 64;
+    let server = RedisServer::start();
+    let engines = [open(&server.url()).await, open(&server.url()).await];
+    let mut scribe = Scribe::at_origin(&engines[0], "a").await;
+    scribe.append_numbers(1, 10).await;
+    let quick = Scribe::at_origin(&engines[1], "a").await;
+    let (ledger, at) = (scribe.ledger.clone(), scribe.at);
+    let slow = tokio::spawn(async move { ledger.compact(at, vec![7; (PARTS as usize) << 20]).await });
+    let sent = || {
+        let stats = server.ask(&["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_rpush:calls="));
+        calls.and_then(|calls| calls.split(',').next()).map_or(0, |calls| calls.parse::<u64>().expect("a number"))
+    };
+    while sent() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    quick.ledger.compact(scribe.written[4].position, b"small".to_vec()).await.expect("compacts");
+    slow.await.expect("no panic").expect("nothing is wrong");
+    assert!(sent() < PARTS, "{} parts were sent", sent());
+    assert_eq!(server.ask(&["KEYS", "*snapshot*"]).lines().count(), 1, "what is not wanted is removed");
+    let delta = scribe.read(Position::ORIGIN).await;
+    assert!(matches!(&delta.base, Base::Snapshot { snapshot, .. } if snapshot == b"small"), "{:?}", delta.base);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_stands_still_is_told_in_time_and_nothing_is_lost() {
     let server = RedisServer::start();
     let engine = open(&hasty(&server.url())).await;

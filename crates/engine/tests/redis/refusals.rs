@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper_engine::conformance::Scribe;
-use lockkeeper_engine::{EngineError, Strength};
+use lockkeeper_engine::{EngineError, Redis, Strength};
 
 use crate::server::RedisServer;
 use crate::{hasty, open, records, refusal};
@@ -56,9 +56,7 @@ async fn a_wrong_password_is_refused_and_never_repeated() {
 #[tokio::test]
 async fn the_permissions_that_are_asked_for_are_enough() {
     let server = RedisServer::start();
-    let user = [&["ACL", "SETUSER", "lockkeeper", "on", ">pw"][..], &permissions()].concat();
-    assert_eq!(server.ask(&user), "OK");
-    let engine = open(&format!("redis://lockkeeper:pw@127.0.0.1:{}", server.port)).await;
+    let engine = open(&user(&server, &permissions())).await;
     let mut scribe = Scribe::at_origin(&engine, "a").await;
     let listener = Scribe::at_origin(&open(&server.url()).await, "a").await;
     scribe.append_numbers(1, 10).await;
@@ -72,14 +70,54 @@ async fn the_permissions_that_are_asked_for_are_enough() {
     assert_eq!(engine.spaces().await.expect("lists").len(), 1);
 }
 
-#[tokio::test]
-async fn what_a_user_may_not_do_is_refused_with_the_reason() {
-    let server = RedisServer::start();
-    // Everything but telling others: what can't be told must not be recorded either.
-    let user = ["ACL", "SETUSER", "mute", "on", ">pw", "~*", "&lockkeeper:*", "+@all", "-spublish"];
+/// A user with these permissions, and the URL that names it.
+fn user(server: &RedisServer, permissions: &[&str]) -> String {
+    let user = [&["ACL", "SETUSER", "some", "reset", "on", ">pw"][..], permissions].concat();
     assert_eq!(server.ask(&user), "OK");
-    let engine = open(&format!("redis://mute:pw@127.0.0.1:{}", server.port)).await;
+    format!("redis://some:pw@127.0.0.1:{}", server.port)
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_do_all_that_the_scripts_do_is_refused_at_once() {
+    let server = RedisServer::start();
+    for missing in ["-hset", "-xadd", "-xtrim", "-spublish", "-unlink", "-time", "resetchannels", "-evalsha", "-eval"] {
+        let url = user(&server, &[&permissions()[..], &[missing]].concat());
+        let why = refusal(&url).await;
+        let told = why.to_string();
+        assert!(matches!(why, EngineError::Invalid(_)), "{missing}: {told}");
+        assert!(told.contains("docs/engines.md"), "{missing}: {told}");
+        if missing == "-hset" {
+            assert!(told.contains("HSET on lockkeeper:") && told.contains(&permissions().join(" ")), "{told}");
+        }
+    }
+    let url = user(&server, &[&permissions()[..], &["resetkeys", "%R~lockkeeper:*"]].concat());
+    let why = refusal(&url).await.to_string();
+    assert!(why.contains("XADD") && !why.contains("HMGET"), "who may only read does not write: {why}");
+    assert_eq!(server.ask(&["DBSIZE"]), "0", "nothing was tried");
+}
+
+#[tokio::test]
+async fn who_shares_files_may_take_and_give_their_names() {
+    let server = RedisServer::start();
+    let share = async |more: &[&str]| {
+        let url = user(&server, &[&permissions()[..], more].concat());
+        let space = lockkeeper_core::space::Space::parse("shop").unwrap();
+        Redis::open(&url).await.expect("allowed without").sharing(Some(space)).await.map(|_| ())
+    };
+    assert_eq!(share(&["~lock:file:*"]).await, Ok(()));
+    for missing in [&["~lock:file:*", "-set"][..], &["~lock:file:*", "-del"], &["%R~lock:file:*"], &[]] {
+        let why = share(missing).await.expect_err("refused").to_string();
+        assert!(why.contains("lock:file:") && why.contains("~lock:file:*"), "{missing:?}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_user_may_do_no_longer_is_refused_with_the_reason_and_records_nothing() {
+    let server = RedisServer::start();
+    let engine = open(&user(&server, &permissions())).await;
     let mut scribe = Scribe::at_origin(&engine, "a").await;
+    // Everything but telling others: what can't be told must not be recorded either.
+    assert_eq!(server.ask(&["ACL", "SETUSER", "some", "-spublish"]), "OK");
     match scribe.try_append(b"x").await {
         lockkeeper_engine::Append::Down(EngineError::Unreachable(why)) => assert!(why.contains("permissions"), "{why}"),
         other => panic!("{other:?}"),

@@ -14,7 +14,7 @@ struct Shop {
 impl Shop {
     async fn open(server: &RedisServer) -> Shop {
         let space = Space::parse("shop").unwrap();
-        let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).unwrap();
+        let engine = Redis::open(&server.url()).await.unwrap().sharing(Some(space.clone())).await.unwrap();
         let ledger = engine.open(&space).await.unwrap();
         assert!(ledger.shows());
         assert!(!engine.open(&Space::parse("other").unwrap()).await.unwrap().shows(), "only that one");
@@ -81,7 +81,7 @@ async fn a_cluster_shares_no_files() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let engine = Redis::open(&format!("redis+cluster://127.0.0.1:{}", node.port)).await.unwrap();
-    let refused = engine.sharing(Some(Space::parse("shop").unwrap())).map(|_| ()).unwrap_err();
+    let refused = engine.sharing(Some(Space::parse("shop").unwrap())).await.map(|_| ()).unwrap_err();
     assert!(matches!(&refused, EngineError::Invalid(why) if why.contains("redis.shared_space")), "{refused}");
 }
 

@@ -63,7 +63,7 @@ fn slow_way(to: u16, delay: Duration) -> u16 {
     let port = listener.local_addr().expect("bound").port();
     let carry = |mut from: TcpStream, mut to: TcpStream, delay: Duration| {
         std::thread::spawn(move || {
-            let mut bytes = [0; 1 << 16];
+            let mut bytes = vec![0; 1 << 16];
             while let Ok(read @ 1..) = from.read(&mut bytes) {
                 std::thread::sleep(delay);
                 if to.write_all(&bytes[..read]).is_err() {

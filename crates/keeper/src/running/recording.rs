@@ -19,6 +19,8 @@ const DOUBTS_MAX: usize = 5;
 /// How often a batch is tried although others took something of it outside of the ledger: after the first time, the rules
 /// know of them.
 const TAKEN_MAX: u32 = 8;
+/// How long a batch of unknown outcome is looked for when the time for it is over.
+const DOUBT_LOOK: Duration = Duration::from_millis(250);
 /// An engine that fails no slower than this may be tried again.
 const QUICK_FAILURE: Duration = Duration::from_millis(500);
 /// How often it is looked whether others still have what they took.
@@ -31,7 +33,7 @@ const MOURNED_AT_ONCE: usize = 1000;
 impl Running {
     /// Decides a batch and has it recorded.
     pub(super) async fn decide(&mut self, mut asked: Vec<Asked>) -> Decided {
-        let (mut tries, mut taken, mut failures) = (0u32, 0u32, 0u32);
+        let (mut tries, mut taken, mut failures, mut spent) = (0u32, 0u32, 0u32, Duration::ZERO);
         // Earlier tries that may yet be recorded: as long as there are any, nobody is told that nothing was changed.
         let mut doubtful: Vec<BatchId> = Vec::new();
         loop {
@@ -59,6 +61,7 @@ impl Running {
             }
             let started = Instant::now();
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
+            spent += started.elapsed();
             if matches!(appended, Append::Appended(_) | Append::Moved(_)) {
                 self.contention.took(started.elapsed());
             }
@@ -96,19 +99,8 @@ impl Running {
                 Append::Unknown(error) => {
                     asked = self.desk.doubt();
                     doubtful.push(id);
-                    let read = self.ledger.read(self.desk.position()).await;
-                    let hopeless = read.is_err() || doubtful.len() == DOUBTS_MAX;
-                    if let Ok(delta) = read
-                        && let Some(decided) = self.settled_by(delta, &doubtful, &asked)
-                    {
+                    if let Some(decided) = self.look_for(&doubtful, &asked, &error, spent).await {
                         return decided;
-                    }
-                    if planted::is(Bug::UnknownIsNothing) {
-                        self.fail(&asked, &Failure::Unavailable(error.to_string()));
-                        return Decided::Failed;
-                    }
-                    if hopeless {
-                        return self.give_up(&asked, &doubtful, Failure::OutcomeUnknown(error.to_string()));
                     }
                 }
                 Append::Down(error) => {
@@ -117,19 +109,61 @@ impl Running {
                         self.stop(&error.to_string());
                     }
                     failures += 1;
-                    if !self.tries_again(&error, failures, started.elapsed()).await {
-                        return self.give_up(&asked, &doubtful, Failure::Unavailable(error.to_string()));
+                    if !self.tries_again(&error, failures, spent).await {
+                        return self.is_away(&asked, &doubtful, &error);
                     }
                 }
             }
         }
     }
 
+    /// Nobody knows whether the last try was recorded: looks for it, as long as everybody was told that a question takes, and
+    /// a moment more. `None`: it is not there, and may be tried again.
+    async fn look_for(
+        &mut self,
+        doubtful: &[BatchId],
+        asked: &[Asked],
+        error: &EngineError,
+        spent: Duration,
+    ) -> Option<Decided> {
+        let began = Instant::now();
+        let read = self.ledger.read(self.desk.position());
+        let read = match self.ledger.time_limit() {
+            Some(limit) => {
+                let read = tokio::time::timeout(limit.saturating_sub(spent) + DOUBT_LOOK, read).await;
+                read.unwrap_or_else(|_| Err(error.clone()))
+            }
+            None => read.await,
+        };
+        let is_away = read.is_err();
+        if let Ok(delta) = read
+            && let Some(decided) = self.settled_by(delta, doubtful, asked)
+        {
+            return Some(decided);
+        }
+        if planted::is(Bug::UnknownIsNothing) {
+            self.fail(asked, &Failure::Unavailable(error.to_string()));
+            return Some(Decided::Failed);
+        }
+        let is_over = self.ledger.time_limit().is_some_and(|limit| spent + began.elapsed() > limit);
+        if is_away {
+            return Some(self.is_away(asked, doubtful, error));
+        }
+        let hopeless = is_over || doubtful.len() == DOUBTS_MAX;
+        hopeless.then(|| self.give_up(asked, doubtful, Failure::OutcomeUnknown(error.to_string())))
+    }
+
+    /// The engine can't be reached: everybody is told so, and nobody of this step has to find out for themselves.
+    fn is_away(&mut self, asked: &[Asked], doubtful: &[BatchId], error: &EngineError) -> Decided {
+        self.give_up(asked, doubtful, Failure::Unavailable(error.to_string()));
+        Decided::Away(error.to_string())
+    }
+
     /// Waits a moment before an engine that could not be reached is tried again, if it is to be. One that made everybody
     /// wait for long is not.
-    async fn tries_again(&self, error: &EngineError, failures: u32, took: Duration) -> bool {
+    async fn tries_again(&self, error: &EngineError, failures: u32, spent: Duration) -> bool {
         let again =
-            matches!(error, EngineError::Unreachable(_)) && failures < self.settings.attempts && took < QUICK_FAILURE;
+            matches!(error, EngineError::Unreachable(_)) && failures < self.settings.attempts && spent < QUICK_FAILURE;
         if again {
             let backoff = Duration::from_millis(self.settings.backoff.0) * failures;
             // Half to one and a half times as long: several servers do not come back at one moment.
@@ -152,7 +186,7 @@ impl Running {
         match confirm {
             Confirm::Current => Ok(self.give_up(&asked, doubtful, unseen())),
             Confirm::Moved(delta) => self.settled_by(delta, doubtful, &asked).ok_or(asked),
-            Confirm::Down(error) => Ok(self.give_up(&asked, doubtful, Failure::Unavailable(error.to_string()))),
+            Confirm::Down(error) => Ok(self.is_away(&asked, doubtful, &error)),
         }
     }
 
@@ -162,7 +196,7 @@ impl Running {
         let second = first.split_off(first.len() / 2);
         let decided = Box::pin(self.decide(first)).await;
         match Box::pin(self.decide(second)).await {
-            Decided::Failed => Decided::Failed,
+            failed @ (Decided::Failed | Decided::Away(_)) => failed,
             Decided::Recorded | Decided::Confirmed => decided,
         }
     }
@@ -251,7 +285,8 @@ impl Running {
         }
         for locks in parts {
             let command = Command::Mourn { locks, last_token: lost.last_token };
-            if let Decided::Failed = self.decide(vec![Asked { ticket: None, command }]).await {
+            let decided = self.decide(vec![Asked { ticket: None, command }]).await;
+            if matches!(decided, Decided::Failed | Decided::Away(_)) {
                 // Whoever was mourned already is passed over the next time.
                 let later = self.mourned.get_or_insert(Rewritten { last_token: lost.last_token, known: Vec::new() });
                 later.last_token = later.last_token.max(lost.last_token);
@@ -337,18 +372,14 @@ impl Running {
 }
 
 /// What came of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decided {
     Recorded,
     /// Nothing was written, and what is known now was the end of the ledger a moment ago.
     Confirmed,
     Failed,
-}
-
-impl Decided {
-    pub(super) fn is_confirmed(self) -> bool {
-        self != Decided::Failed
-    }
+    /// The ledger can't be reached, and why.
+    Away(String),
 }
 
 fn seeing(seen: Vec<External>) -> Asked {

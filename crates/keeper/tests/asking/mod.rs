@@ -30,6 +30,7 @@ pub(crate) fn wanting(session: &str, key: &str) -> Acquire {
         priority: 5,
         feature: None,
         request: None,
+        restores: false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The service about itself: its state, and what it was asked.
 
+use lockkeeper_core::limits::HISTORY_KEPT_MAX;
 use lockkeeper_core::servers::Server;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::settings::Settings;
@@ -73,7 +74,7 @@ impl Service {
                 heartbeat_interval_ms: heartbeat_interval.0,
                 rate_limit: rules.quota_limit,
                 rate_limit_window_ms: rules.quota_window.0,
-                history_ttl_sec: rules.history_kept.0 / 1000,
+                history_ttl_sec: if rules.history_kept == HISTORY_KEPT_MAX { 0 } else { rules.history_kept.0 / 1000 },
             },
             differs,
         })

@@ -287,6 +287,7 @@ impl Service {
             priority: PRIORITY_DEFAULT,
             feature: None,
             request: door::request("features", body)?,
+            restores: false,
         });
         let answer = if caller.local { keeper.ask_bound(acquire).await? } else { keeper.ask(acquire).await? };
         let viewer = Viewer { now: keeper.now() };

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use lockkeeper_core::command::{Acquire, Actor, Command};
 use lockkeeper_core::key::{Key, Target};
+use lockkeeper_core::limits::WAITERS_PER_SESSION_MAX;
 use lockkeeper_core::lock::Lock;
-use lockkeeper_core::outcome::{Answer, Skipped};
+use lockkeeper_core::outcome::{Answer, Refusal, Skip, Skipped};
 use lockkeeper_core::state::Loss;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
@@ -36,10 +37,6 @@ impl Service {
         let Answer::Opened { session, restored, refreshed, skipped } = answer else {
             return Err(unexpected(answer, viewer));
         };
-        let view = |target: &Target, message: String| {
-            let (start_line, end_line) = view::lines(target.span);
-            SkippedView { file_path: target.key.to_string(), start_line, end_line, message }
-        };
         let (mut back, mut left) = (Vec::new(), Vec::new());
         // What the policy has come to deny since is given back at once.
         for lock in restored {
@@ -47,22 +44,36 @@ impl Service {
                 Ok(()) => back.push(lock),
                 Err(no) => {
                     give_back(&keeper, &actor, std::slice::from_ref(&lock)).await?;
-                    left.push(view(&lock.target, no.body.message.clone()));
+                    left.push((lock.target.clone(), no));
                 }
             }
         }
         let again = if wait.0 > 0 { lost_of(&keeper, &actor).await? } else { Vec::new() };
-        let waited = skipped.iter().map(|skipped| {
-            let lost = again.iter().find(|(target, _)| *target == skipped.target);
-            let again = lost.map(|(target, loss)| loss.again(&actor, target, wait));
-            self.wait_for_lost(&keeper, caller, skipped, again)
+        // What was counted at once counts for all that comes later.
+        let mut counted = !back.is_empty();
+        let waited = skipped.into_iter().map(|Skipped { target, why }| {
+            let lost = again.iter().find(|(lost, _)| *lost == target).filter(|_| may_come_free(&why));
+            let again = lost.map(|(target, loss)| Acquire { restores: counted, ..loss.again(&actor, target, wait) });
+            counted |= again.is_some();
+            let keeper = &keeper;
+            async move {
+                let waited = self.wait_for_lost(keeper, caller, &why, again).await;
+                waited.map_err(|no| (target, no))
+            }
         });
-        // Side by side, each with its own time.
-        for (skipped, waited) in skipped.iter().zip(join_all(waited).await) {
+        // Side by side, each with its own time, as many at once as a session may have in the queue.
+        let mut waited = stream::iter(waited).buffer_unordered(WAITERS_PER_SESSION_MAX);
+        while let Some(waited) = waited.next().await {
             match waited {
                 Ok(locks) => back.extend(locks),
-                Err(message) => left.push(view(&skipped.target, message)),
+                Err(skipped) => left.push(skipped),
             }
+        }
+        left.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        back.sort_unstable_by(|one, other| one.target.cmp(&other.target));
+        for (target, no) in &left {
+            let (space, why) = (keeper.space(), &no.body.message);
+            tracing::warn!(%space, %session, key = %target, error = no.word.text(), why, "not given back");
         }
         // Some may have ended while others were waited for.
         let (back, refreshed) = (still_held(&keeper, back).await?, still_held(&keeper, refreshed).await?);
@@ -76,7 +87,7 @@ impl Service {
             owner: actor.agent.to_string(),
             restored: viewer.locks(&back),
             refreshed: viewer.locks(&refreshed),
-            skipped: left,
+            skipped: left.iter().map(|(target, no)| skipped_view(target, no)).collect(),
             heartbeat_interval_ms: self.settings.heartbeat_interval.0,
         })
     }
@@ -86,21 +97,16 @@ impl Service {
         &self,
         keeper: &Keeper,
         caller: &Caller,
-        skipped: &Skipped,
+        why: &Skip,
         again: Option<Acquire>,
-    ) -> Result<Vec<Arc<Lock>>, String> {
-        let told = |no: No| no.body.message.clone();
-        let Some(again) = again else {
-            let viewer = Viewer { now: keeper.now() };
-            let conflict = skipped.conflicts.first().map(|conflict| refusal::conflict_sentence(conflict, viewer));
-            return Err(conflict.unwrap_or_else(|| "It can't be had now.".to_owned()));
-        };
-        let agent = again.actor.agent.clone();
-        self.permit(Operation::Acquire, caller, Some(&agent), Some(&skipped.target.key)).map_err(told)?;
+    ) -> Result<Vec<Arc<Lock>>, No> {
+        let Some(again) = again else { return Err(refusal::skipped(why, Viewer { now: keeper.now() })) };
+        let (agent, key) = (&again.actor.agent, again.wants.first().map(|want| &want.target.key));
+        self.permit(Operation::Acquire, caller, Some(agent), key)?;
         match keeper.ask_bound(Command::Acquire(again)).await {
             Ok(Answer::Granted { locks, fresh: _ }) => Ok(locks),
-            Ok(other) => Err(told(unexpected(other, Viewer { now: keeper.now() }))),
-            Err(failure) => Err(told(failure.into())),
+            Ok(other) => Err(unexpected(other, Viewer { now: keeper.now() })),
+            Err(failure) => Err(failure.into()),
         }
     }
 
@@ -185,6 +191,33 @@ impl Service {
             RoomList { rooms, total: state.rooms().count() }
         });
         json(&list.await?)
+    }
+}
+
+fn skipped_view(target: &Target, no: &No) -> SkippedView {
+    let (start_line, end_line) = view::lines(target.span);
+    let (error, message) = (no.word.text().to_owned(), no.body.message.clone());
+    SkippedView { file_path: target.key.to_string(), start_line, end_line, error, message }
+}
+
+/// Whether it is worth standing in the queue: somebody has it who will give it back.
+fn may_come_free(why: &Skip) -> bool {
+    match why {
+        Skip::Taken { .. } => false,
+        Skip::Refused(refusal) => match **refusal {
+            Refusal::Busy(_) | Refusal::Paused { .. } => true,
+            Refusal::Deadlock { .. }
+            | Refusal::RequestMismatch
+            | Refusal::LockLost { .. }
+            | Refusal::NotOwner { .. }
+            | Refusal::NotInRoom { .. }
+            | Refusal::NotFound { .. }
+            | Refusal::RateLimited { .. }
+            | Refusal::ForeignSession { .. }
+            | Refusal::LimitExceeded { .. }
+            | Refusal::ForeignFeature { .. }
+            | Refusal::NoPorts { .. } => false,
+        },
     }
 }
 

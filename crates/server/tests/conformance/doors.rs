@@ -62,6 +62,11 @@ pub(crate) const SECRET: &str = "a-secret-of-the-tests";
 impl House {
     /// Several services share the store, and take turns.
     pub(crate) fn open(engine: EngineKind, door: DoorKind, services: usize) -> House {
+        House::limited(engine, door, services, "")
+    }
+
+    /// The same with something added to the URL of the store.
+    pub(crate) fn limited(engine: EngineKind, door: DoorKind, services: usize, limits: &str) -> House {
         let folder = tempfile::tempdir().expect("a folder");
         let redis = match engine {
             EngineKind::Redis => Some(RedisServer::start()),
@@ -77,7 +82,7 @@ impl House {
             (_, Some(redis)) => redis.url(),
             (_, None) => "memory:".to_owned(),
         };
-        House { redis, ..House::on(&url, engine, door, services, folder) }
+        House { redis, ..House::on(&format!("{url}{limits}"), engine, door, services, folder) }
     }
 
     /// The same on a store that the caller has started.
@@ -88,16 +93,27 @@ impl House {
         services: usize,
         folder: tempfile::TempDir,
     ) -> House {
+        House::with_settings(url, engine, door, folder, vec![unlimited(); services])
+    }
+
+    /// The same with services that are set like this.
+    pub(crate) fn with_settings(
+        url: &str,
+        engine: EngineKind,
+        door: DoorKind,
+        folder: tempfile::TempDir,
+        settings: Vec<Settings>,
+    ) -> House {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let durability = match engine {
             EngineKind::FileInterval => Durability::Interval,
             _ => Durability::Always,
         };
-        let doors = (0..services).map(|number| {
+        let doors = settings.into_iter().enumerate().map(|(number, settings)| {
             let place = folder.path().join(number.to_string());
             std::fs::create_dir(&place).expect("a folder");
-            serve(&runtime, url, durability, &place, door)
+            serve(&runtime, url, durability, &place, door, settings)
         });
         let doors = doors.collect();
         House { runtime, doors, turn: AtomicUsize::new(0), engine, redis: None, _folder: folder }
@@ -123,6 +139,17 @@ impl House {
     /// Asks, and gives back the status and the body.
     pub(crate) fn ask(&self, operation: Operation, body: Value) -> (u16, Value) {
         ask(self.door(), self.runtime.handle(), operation, body)
+    }
+
+    /// Asks several things at the same moment, of the same service.
+    pub(crate) fn ask_together(&self, questions: Vec<(Operation, Value)>) -> Vec<(u16, Value)> {
+        let door = self.door();
+        let asked = questions.into_iter().map(|(operation, body)| {
+            let (door, handle) = (door.clone(), self.runtime.handle().clone());
+            std::thread::spawn(move || ask(&door, &handle, operation, body))
+        });
+        let asked: Vec<_> = asked.collect();
+        asked.into_iter().map(|asked| asked.join().expect("an answer")).collect()
     }
 
     /// Asks something that waits, beside the test; goes on when it stands in the queue.
@@ -162,14 +189,26 @@ impl House {
     }
 }
 
+/// Without a quota.
+pub(crate) fn unlimited() -> Settings {
+    let mut settings = Settings::default();
+    settings.rules.quota_limit = 0;
+    settings
+}
+
 /// Starts a service, and goes to one of its doors.
-fn serve(runtime: &tokio::runtime::Runtime, url: &str, durability: Durability, place: &Path, door: DoorKind) -> Door {
+fn serve(
+    runtime: &tokio::runtime::Runtime,
+    url: &str,
+    durability: Durability,
+    place: &Path,
+    door: DoorKind,
+    settings: Settings,
+) -> Door {
     let socket_path = place.join("socket");
     let (service, address) = runtime.block_on(async {
         let engine =
             lockkeeper_engine::open(url, &Options { durability, ..Options::default() }).await.expect("an engine");
-        let mut settings = Settings::default();
-        settings.rules.quota_limit = 0;
         let metrics = Arc::new(Metrics::new());
         let audit = Audit::open(place, metrics.clone()).expect("an audit log");
         let about = About {

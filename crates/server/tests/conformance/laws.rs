@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use lockkeeper_core::key::Key;
+use lockkeeper_core::outcome::Room;
 use lockkeeper_wire::operation::Operation;
 use serde_json::{Value, json};
 
@@ -259,6 +261,7 @@ pub(crate) fn rooms_keep_agents_out(house: &House) {
     assert_eq!(no["reason"], "room_busy");
     let (_, rooms) = house.ask(Operation::Rooms, json!({}));
     assert_eq!(rooms["total"], 1);
+    assert_eq!(rooms["rooms"][0]["room_id"], Room::id(&Key::parse("f").expect("a key")), "the same everywhere");
     let closed = json!({ "session_id": "person", "file_path": "f" });
     assert_eq!(house.ask(Operation::CloseRoom, closed.clone()).0, 200);
     house.granted("a", "f", json!({}));

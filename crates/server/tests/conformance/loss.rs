@@ -8,8 +8,10 @@ use serde_json::json;
 
 use crate::doors::{DoorKind, EngineKind, House, wanting};
 
-/// How long a question may take while Redis is away: the limits of connecting, asking and reading, and some air.
-const TOLD_WITHIN: Duration = Duration::from_secs(8);
+/// How long a question may take, as it is set.
+const TIME_LIMIT: &str = "?timeout_ms=500";
+/// How long it takes while nobody answers: that, and some air.
+const TOLD_WITHIN: Duration = Duration::from_millis(1500);
 
 /// Asks until the service can answer again.
 fn until_it_answers(house: &House, operation: Operation, body: &serde_json::Value) -> (u16, serde_json::Value) {
@@ -32,13 +34,28 @@ fn while_away_nothing_is_granted(house: &House) {
         assert!(["unavailable", "outcome_unknown"].contains(&answer["error"].as_str().expect("a word")), "{answer}");
         assert!(asked.elapsed() < TOLD_WITHIN, "{:?}", asked.elapsed());
     }
+    let asked = Instant::now();
     let (status, answer) = house.ask(Operation::Active, json!({}));
     assert_eq!((status, answer["error"].as_str()), (503, Some("unavailable")), "{answer}");
+    assert!(asked.elapsed() < TOLD_WITHIN, "{:?}", asked.elapsed());
+}
+
+/// Somebody changes something and somebody looks, at the same moment, as soon as nobody answers any more.
+fn all_are_told_in_time(house: &House) {
+    let asked = Instant::now();
+    let told = house.ask_together(vec![
+        (Operation::Acquire, wanting("c", "h", json!({}))),
+        (Operation::Active, json!({})),
+        (Operation::Renew, json!({ "session_id": "a" })),
+        (Operation::Active, json!({})),
+    ]);
+    assert!(told.iter().all(|(status, _)| *status == 503), "{told:?}");
+    assert!(asked.elapsed() < TOLD_WITHIN, "{:?}", asked.elapsed());
 }
 
 #[test]
 fn a_redis_that_is_away_grants_nothing_and_all_goes_on_when_it_is_back() {
-    let mut house = House::open(EngineKind::RedisAlways, DoorKind::Socket, 2);
+    let mut house = House::limited(EngineKind::RedisAlways, DoorKind::Socket, 2, TIME_LIMIT);
     let lock = house.granted("a", "f", json!({ "ttl_minutes": 5 }));
     house.redis().kill();
     while_away_nothing_is_granted(&house);
@@ -52,6 +69,7 @@ fn a_redis_that_is_away_grants_nothing_and_all_goes_on_when_it_is_back() {
     assert_eq!(house.ask(Operation::Renew, beat).0, 200);
     assert_eq!(house.ask(Operation::Status, json!({})).1["rewrites"], 0);
     house.redis().pause();
+    all_are_told_in_time(&house);
     while_away_nothing_is_granted(&house);
     house.redis().resume();
     assert_eq!(until_it_answers(&house, Operation::Acquire, &busy).0, 409);
@@ -92,7 +110,9 @@ fn a_redis_that_lost_everything_is_said_and_its_holders_are_told_and_tokens_rise
 fn a_postgres_that_is_away_grants_nothing_and_all_goes_on_when_it_is_back() {
     let mut postgres = Postgres::start();
     let folder = tempfile::tempdir().expect("a folder");
-    let house = House::on(&postgres.url(), EngineKind::PostgresAlways, DoorKind::Socket, 2, folder);
+    let url =
+        format!("{}{}", postgres.url(), TIME_LIMIT.replace('?', if postgres.url().contains('?') { "&" } else { "?" }));
+    let house = House::on(&url, EngineKind::PostgresAlways, DoorKind::Socket, 2, folder);
     let lock = house.granted("a", "f", json!({ "ttl_minutes": 5 }));
     for round in 0..2 {
         if round == 0 {
@@ -100,6 +120,7 @@ fn a_postgres_that_is_away_grants_nothing_and_all_goes_on_when_it_is_back() {
         } else {
             postgres.pause();
         }
+        all_are_told_in_time(&house);
         while_away_nothing_is_granted(&house);
         if round == 0 {
             postgres.run();

@@ -6,6 +6,8 @@ mod loss;
 mod postgres_server;
 #[path = "../../../engine/tests/redis/server.rs"]
 mod redis_server;
+mod restore;
+mod settings;
 
 use doors::{DoorKind, EngineKind, House};
 

@@ -304,7 +304,9 @@ fn an_idle_service_uses_no_processor_and_little_memory() {
     let used = service.processor_time().saturating_sub(used);
     println!("idle: {:.1} MiB, {used:?} of processor time in 3 s", service.resident_mib());
     assert!(used <= Duration::from_millis(50), "{used:?} in 3 s");
-    assert!(service.resident_mib() < 80.0, "{} MiB", service.resident_mib());
+    // The promise is for the program as it is shipped.
+    let limit = if cfg!(debug_assertions) { 80.0 } else { 20e6 / f64::from(1 << 20) };
+    assert!(service.resident_mib() < limit, "{} MiB", service.resident_mib());
 }
 
 #[test]
@@ -323,5 +325,6 @@ fn a_million_locks_fit_into_a_gibibyte() {
     let (_, status) = service.line().ask("status", json!({})).expect("a status");
     assert_eq!(status["locks"], count);
     println!("{count} locks: {:.0} MiB", service.resident_mib());
-    assert!(service.resident_mib() < 1024.0, "{} MiB", service.resident_mib());
+    let limit = if cfg!(debug_assertions) { 1024.0 } else { 1e9 / f64::from(1 << 20) };
+    assert!(service.resident_mib() < limit, "{} MiB", service.resident_mib());
 }

@@ -6,8 +6,9 @@ use std::process::Command;
 /// What glibc reads when a program starts, and never again.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 /// So many free pieces of each size are kept at hand, in place of seven: a batch needs as many as it has questions, and beyond
-/// what is at hand each costs a search. Bounds what is kept for nothing, too.
-const AT_HAND: &str = "glibc.malloc.tcache_count=256";
+/// what is at hand each costs a search. Bounds what is kept for nothing, too. And large pages where the system has them: a
+/// million locks lie on a hundred thousand small ones.
+const SET_UP: &str = "glibc.malloc.tcache_count=256:glibc.malloc.hugetlb=1";
 
 /// Starts this program anew in the same process, once, so that the allocator is set up. Nothing may have begun yet. What
 /// somebody else has set stays.
@@ -21,7 +22,7 @@ pub(crate) fn set_up_for_batches() {
         // Started through the loader, which would take the first argument for a program.
         return;
     }
-    let error = Command::new(program).arg0(name).args(arguments).env(TUNABLES, AT_HAND).exec();
+    let error = Command::new(program).arg0(name).args(arguments).env(TUNABLES, SET_UP).exec();
     // Slower, and as good as before.
     tracing::debug!(%error, "the allocator is as it was");
 }

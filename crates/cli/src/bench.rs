@@ -35,6 +35,8 @@ use crate::serve::refuse_password;
 /// How long somebody has waited before the lock is handed over.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(2);
 const CLIENTS_MAX: usize = 4000;
+/// For a URL with a password, which everybody can read on a command line.
+const ENGINE_VARIABLE: &str = "LOCKKEEPER_BENCH_ENGINE";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,8 +73,9 @@ pub(crate) struct Bench {
     /// The way in: socket, http, or library (no service, the keeper in this process).
     #[arg(long, value_enum, default_value_t = Door::Socket, hide_possible_values = true)]
     door: Door,
-    /// Where ledgers are kept: file:DIR or memory: [default: a folder beside your own, removed at the end]
-    #[arg(long, value_name = "URL")]
+    /// Where ledgers are kept: file:DIR, memory:, redis:// or postgres:// [env: LOCKKEEPER_BENCH_ENGINE=] [default: a folder beside
+    /// your own, removed at the end]
+    #[arg(long, value_name = "URL", env = ENGINE_VARIABLE, hide_env = true)]
     engine: Option<String>,
     /// Whether a grant waits for the disk: always or interval.
     #[arg(long, value_name = "WHEN", default_value = "always")]
@@ -148,7 +151,9 @@ impl Bench {
         let folder = Private::folder(context.config()?)?;
         let engine = self.engine.clone().unwrap_or_else(|| format!("file:{}", folder.path().join("ledgers").display()));
         let place = lockkeeper_engine::place_of(&engine).map_err(|error| Failure::usage(error.to_string()))?;
-        refuse_password(&engine)?;
+        if std::env::var(ENGINE_VARIABLE).ok().as_ref() != Some(&engine) {
+            refuse_password(&engine, ENGINE_VARIABLE)?;
+        }
         let stop = stop_when_interrupted()?;
         // Before whoever writes there, and so removed after it has ended.
         let leavings = Leavings::new(&engine)?;

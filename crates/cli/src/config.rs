@@ -547,7 +547,11 @@ fn read(path: &Path) -> Result<ConfigFile> {
 pub(crate) fn home() -> Result<PathBuf> {
     if let Some(home) = std::env::var_os("LOCKKEEPER_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
-        return Ok(std::path::absolute(&home)?);
+        if home.is_relative() {
+            // Each folder would have a service of its own, and none would know of the others' locks.
+            bail!("LOCKKEEPER_HOME is the whole path of a folder, from the root on, not {}", home.display());
+        }
+        return Ok(home);
     }
     let strategy =
         etcetera::base_strategy::choose_native_strategy().context("there is no home directory; set LOCKKEEPER_HOME")?;

@@ -103,7 +103,7 @@ impl Serve {
             return Err(Failure::usage(choice.explain(&error)));
         }
         if let Some(url) = &self.engine {
-            refuse_password(url)?;
+            refuse_password(url, "LOCKKEEPER_ENGINE")?;
         }
         let server =
             Some(format!("{} ({})", rustix::system::uname().nodename().to_string_lossy(), config.home.display()));
@@ -238,7 +238,9 @@ fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LOCKKEEPER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,lockkeeper=info"));
     let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let writer = tracing_subscriber::fmt().with_ansi(colour).with_writer(std::io::stderr);
+    // A line that can't be written, on a full disk or to a reader that has left, is dropped: complaining of it there would end
+    // the service.
+    let writer = tracing_subscriber::fmt().with_ansi(colour).with_writer(std::io::stderr).log_internal_errors(false);
     let _ = writer.with_env_filter(filter).try_init();
 }
 
@@ -319,14 +321,14 @@ async fn open_engine(choice: &EngineChoice, options: &Options) -> Result<Arc<dyn
     }
 }
 
-/// Refuses a URL of an engine that holds a password, where everybody can read it.
-pub(crate) fn refuse_password(url: &str) -> Result<(), Failure> {
+/// Refuses a URL of an engine that holds a password, where everybody can read it. `instead`: the variable for it.
+pub(crate) fn refuse_password(url: &str, instead: &str) -> Result<(), Failure> {
     let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
     if login.is_some_and(|(login, _)| login.contains(':')) || url.contains("password=") {
         return Err(Failure::Question {
             word: Word::InvalidRequest,
             message: "A password on the command line can be read by every user of this machine.".to_owned(),
-            hint: Some("write the URL into LOCKKEEPER_ENGINE, and leave --engine out".to_owned()),
+            hint: Some(format!("write the URL into {instead}, and leave --engine out")),
         });
     }
     Ok(())

@@ -128,7 +128,7 @@ struct Open {
     pending: Mutex<Pending>,
     /// Told of the first line that is pending.
     filled: Notify,
-    file: Mutex<File>,
+    file: Mutex<Target>,
     path: PathBuf,
 }
 
@@ -139,11 +139,31 @@ struct Pending {
     lines: u64,
 }
 
+/// The file, and whether its last line may be a part of one.
+#[derive(Debug)]
+struct Target {
+    file: File,
+    torn: bool,
+}
+
+impl Target {
+    /// What was torn stays a line of its own, so that it costs no other.
+    fn write(&mut self, lines: &[u8]) -> std::io::Result<()> {
+        if self.torn {
+            self.file.write_all(b"\n")?;
+        }
+        self.torn = true;
+        self.file.write_all(lines)?;
+        self.torn = false;
+        Ok(())
+    }
+}
+
 impl Audit {
     /// Appends to `audit.jsonl` in a directory. Needs a tokio runtime, on which lines are gathered.
     pub fn open(directory: &Path, metrics: Arc<Metrics>) -> std::io::Result<Audit> {
         let path = directory.join("audit.jsonl");
-        let file = Mutex::new(open_file(&path)?);
+        let file = Mutex::new(Target { file: open_file(&path)?, torn: false });
         let open = Arc::new(Open { pending: Mutex::default(), filled: Notify::new(), file, path });
         let audit = Audit { open: Some(open.clone()), metrics };
         let gathering = audit.clone();
@@ -188,7 +208,7 @@ impl Audit {
         let mut file = open.file.lock().expect("no holder panics");
         let room = Pending { bytes: Vec::with_capacity(BUFFER_BYTES), lines: 0 };
         let Pending { bytes, lines } = std::mem::replace(&mut *open.pending(), room);
-        if let Err(error) = open.rotate_if_large(&mut file).and_then(|()| file.write_all(&bytes)) {
+        if let Err(error) = open.rotate_if_large(&mut file.file).and_then(|()| file.write(&bytes)) {
             tracing::warn!(%error, lines, "audit lines could not be written");
             (0..lines).for_each(|_| self.metrics.audit_dropped());
         }
@@ -326,5 +346,20 @@ mod tests {
         audit.write(&Noted { action: "locks/renew", ..noted });
         let last = audit.last(1, |_| true).unwrap();
         assert_eq!(last[0].action, "locks/renew");
+    }
+
+    #[test]
+    fn a_line_that_was_torn_costs_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let mut target = Target { file: open_file(&path).unwrap(), torn: false };
+        target.write(b"{\"one\":1}\n").unwrap();
+        // The disk took a part of it, and then no more.
+        target.file.write_all(b"{\"tw").unwrap();
+        target.torn = true;
+        target.write(b"{\"three\":3}\n").unwrap();
+        target.write(b"{\"four\":4}\n").unwrap();
+        let lines = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(lines.lines().collect::<Vec<_>>(), ["{\"one\":1}", "{\"tw", "{\"three\":3}", "{\"four\":4}"]);
     }
 }

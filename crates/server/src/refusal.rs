@@ -60,7 +60,7 @@ impl From<Failure> for No {
             Failure::Unavailable(_) => No::new(Word::Unavailable, sentence(&failure.to_string())),
             Failure::Full => No::new(Word::Unavailable, sentence(&failure.to_string())).reason("disk_full"),
             Failure::OutcomeUnknown(_) => No::new(Word::OutcomeUnknown, sentence(&failure.to_string()))
-                .hint("ask again with the same request_id: it changes at most once"),
+                .hint("ask for the same again: what you got is renewed; with a request_id, with the same one"),
         }
     }
 }

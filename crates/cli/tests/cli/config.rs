@@ -269,3 +269,20 @@ fn a_history_that_lasts_for_nothing_lasts_for_ever() {
     assert_eq!(restored["restored"][0]["file_path"], "x", "{restored}");
     assert_eq!(say(&["status"])["settings"]["history_ttl_sec"], 0);
 }
+
+#[test]
+fn a_password_is_not_taken_from_the_command_line() {
+    let house = House::new();
+    let url = "redis://lk:hunter2@127.0.0.1:1";
+    let refused = house.say("a", &["config", "set", "engine", url]);
+    assert!(refused.code == 2 && refused.err.contains("config set engine - <"), "{refused:?}");
+    assert!(!user_file(&house).exists(), "nothing was changed");
+}
+
+#[test]
+fn a_home_that_depends_on_where_one_stands_is_refused() {
+    let house = House::new();
+    let said = said(house.command("a", &["status"]).env("LOCKKEEPER_HOME", "rel").output().unwrap());
+    assert!(said.code != 0 && said.err.contains("the whole path"), "{said:?}");
+    assert!(!house.repository().join("rel").exists());
+}

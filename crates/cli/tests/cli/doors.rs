@@ -227,7 +227,7 @@ fn a_password_on_the_command_line_is_refused_with_the_way_out() {
         for command in [&["serve", "--engine", engine][..], &["bench", "--engine", engine, "--for", "1s"]] {
             let refused = house.say("a", command);
             assert_eq!(refused.code, 2, "{refused:?}");
-            assert!(refused.err.contains("LOCKKEEPER_ENGINE") && !refused.err.contains("secret"), "{refused:?}");
+            assert!(refused.err.contains("_ENGINE, and leave") && !refused.err.contains("secret"), "{refused:?}");
         }
     }
 }

@@ -114,3 +114,20 @@ fn a_service_on_a_disk_that_is_broken_from_the_start_acknowledges_nothing() {
     let (_, list) = service.line().ask("locks/active", json!({})).expect("a list");
     assert_eq!((&list["total"], &list["locks"][0]["file_path"]), (&json!(1), &json!("old")), "{list}");
 }
+
+#[test]
+fn p16_a_service_whose_log_can_not_be_written_goes_on() {
+    let house = House::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
+    let mut command = house.command("server", &["serve", "--listen", "none"]);
+    let mut child =
+        command.env("LOCKKEEPER_LOG", "trace").stdout(Stdio::null()).stderr(full).spawn().expect("the program runs");
+    let mut line = wait_for("the service", || Line::connect(&house.home().join("socket")).ok());
+    for n in 0..20 {
+        let body = json!({ "session_id": "a", "file_path": format!("f{n}") });
+        assert_eq!(line.ask("locks/acquire", body).expect("an answer").0, 200);
+    }
+    assert_eq!(child.try_wait().expect("a child"), None, "it lives");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}

@@ -39,6 +39,13 @@ impl Deciding<'_> {
                 return Err(refusal);
             }
         };
+        if *which == Which::Everything {
+            // Whoever gives everything back wants nothing of it restored, and need not be told of it any more.
+            let targets: Vec<Target> = self.state.lost_of(session).map(|(target, _)| target.clone()).collect();
+            if !targets.is_empty() {
+                self.record(Event::LossAccepted { session: session.clone(), targets });
+            }
+        }
         if !locks.is_empty() || request.is_some() {
             let ids = locks.iter().map(|lock| lock.id).collect();
             self.record(Event::Released { session: session.clone(), locks: ids, request: request.cloned() });

@@ -199,3 +199,15 @@ fn closing_a_session_that_holds_nothing_forgets_what_it_lost_and_its_quota() {
     assert!(house.holders("f0").is_empty());
     house.granted("a", "z");
 }
+
+#[test]
+fn who_gives_everything_back_is_not_told_of_losses_any_more() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    let (by, reason) = (AgentName::parse("root").unwrap(), Intention::parse("stuck").unwrap());
+    let which = Which::Key(Key::parse("x").unwrap(), None);
+    house.tell(Command::ForceRelease { by, reason, which, request: None });
+    assert_eq!(house.state.lost_of(&SessionId::parse("a").unwrap()).count(), 1);
+    house.tell(Command::Release { actor: actor("a"), which: Which::Everything, token: None, request: None });
+    assert_eq!(house.state.lost_of(&SessionId::parse("a").unwrap()).count(), 0);
+}

@@ -9,6 +9,7 @@ mod house;
 mod attack;
 mod crowd;
 mod disk;
+mod fencing;
 mod fight;
 mod history;
 mod kill;

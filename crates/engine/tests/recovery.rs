@@ -53,27 +53,42 @@ async fn opens_with_a_prefix(root: &Path, written: &[Record]) -> usize {
     kept.len()
 }
 
+/// A copy of a store whose log has no more than so many bytes; its file as long as before, or truly shorter.
+fn cut_off(root: &Path, cut: u64, shorter: bool) -> tempfile::TempDir {
+    let spoilt = copy(root);
+    let path = &logs(spoilt.path())[0];
+    let length = fs::metadata(path).expect("exists").len();
+    let file = OpenOptions::new().write(true).open(path).expect("opens");
+    file.set_len(cut).expect("cut");
+    if !shorter {
+        file.set_len(length).expect("zeros");
+    }
+    spoilt
+}
+
 #[tokio::test]
 async fn a_log_that_ends_at_any_byte_opens_with_the_records_before() {
     let (root, written) = store(6).await;
-    for cut in offset(4)..offset(7) {
-        for shorter in [true, false] {
-            // A file that is really shorter needs a new segment to go on, which takes time.
-            if shorter && !cut.is_multiple_of(9) {
-                continue;
-            }
-            let spoilt = copy(root.path());
-            let path = &logs(spoilt.path())[0];
-            let length = fs::metadata(path).expect("exists").len();
-            let file = OpenOptions::new().write(true).open(path).expect("opens");
-            file.set_len(cut).expect("cut");
-            if !shorter {
-                file.set_len(length).expect("zeros");
-            }
-            let kept = opens_with_a_prefix(spoilt.path(), &written).await;
-            // A payload that ends in zeros is whole before its last byte; these don't.
-            assert_eq!(kept as u64, (cut - SEGMENT_HEADER) / SIZE, "cut at {cut}");
+    for cut in SEGMENT_HEADER..=offset(7) {
+        // A payload that ends in zeros is whole before its last byte; these don't.
+        let whole = ((cut - SEGMENT_HEADER) / SIZE) as usize;
+        let shorter = cut_off(root.path(), cut, true);
+        assert_eq!(records(&open_sound(shorter.path()).await).await, written[..whole], "cut at {cut}");
+        // A file that is really shorter needs a new segment to go on, which takes time.
+        if cut.is_multiple_of(9) {
+            assert_eq!(opens_with_a_prefix(shorter.path(), &written).await, whole, "cut at {cut}");
         }
+        let zeros = cut_off(root.path(), cut, false);
+        assert_eq!(opens_with_a_prefix(zeros.path(), &written).await, whole, "zeros from {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_ends_before_its_first_record_could_begin_is_refused() {
+    let (root, _) = store(6).await;
+    for cut in 0..SEGMENT_HEADER {
+        let spoilt = cut_off(root.path(), cut, true);
+        is_refused_untouched(spoilt.path(), &format!("cut at {cut}")).await;
     }
 }
 

@@ -106,7 +106,7 @@ fn router(doors: &Arc<Doors>) -> Router {
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .route("/openapi.json", get(async || axum::Json(crate::openapi::document())))
-        .nest_service("/mcp", mcp)
+        .merge(Router::new().nest_service("/mcp", mcp).layer(middleware::from_fn(message)))
         .fallback(async || answer_no(&No::new(Word::NotFound, "There is no such route.").hint("see /openapi.json")))
         .method_not_allowed_fallback(async || wrong_method())
         .layer(middleware::from_fn_with_state(doors.clone(), guard))
@@ -130,6 +130,24 @@ async fn guard(State(doors): DoorsState, mut request: Request, next: Next) -> Re
         }
         Err(no) => answer_no(&no),
     }
+}
+
+/// Messages to the tools are held to the same bounds as other bodies, and told by the same words.
+async fn message(request: Request, next: Next) -> Response {
+    if request.method() != axum::http::Method::POST {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let body = match body_of(&parts.headers, body).await {
+        Ok(body) => body,
+        Err(no) => return answer_no(&no),
+    };
+    let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    // Its type is right by now: the library says this of whatever it can't read.
+    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return answer_no(&No::new(Word::Malformed, "The body can't be read: it is no message of MCP."));
+    }
+    response
 }
 
 impl Doors {
@@ -218,7 +236,8 @@ async fn answer(
     if operation.row().method == Method::Get {
         return respond(service.call(operation, Input::Query(request.uri()), caller).await);
     }
-    let response = match body_of(request).await {
+    let (parts, body) = request.into_parts();
+    let response = match body_of(&parts.headers, body).await {
         Ok(body) => respond(service.call(operation, Input::Json(&body), caller).await),
         Err(no) => answer_no(&no),
     };
@@ -227,24 +246,23 @@ async fn answer(
 }
 
 /// Reads a JSON body, within its bounds of size and time.
-async fn body_of<B>(request: hyper::Request<B>) -> Result<Bytes, No>
+async fn body_of<B>(headers: &HeaderMap, body: B) -> Result<Bytes, No>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<axum::BoxError>,
 {
-    let kind = text(request.headers(), header::CONTENT_TYPE.as_str()).unwrap_or_default();
+    let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
     // A form of another site can send text/plain without asking; it can't send this.
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         return Err(No::new(Word::WrongType, "A body is JSON: Content-Type: application/json."));
     }
     let too_large = || No::new(Word::TooLarge, format!("A body has at most {BODY_BYTES_MAX} bytes."));
-    let announced =
-        text(request.headers(), header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<u64>().ok());
+    let announced = text(headers, header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<u64>().ok());
     if announced.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
         return Err(too_large());
     }
-    let collected = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    let collected = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIME_MAX, collected).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
@@ -328,7 +346,8 @@ fn follow(events: Events, service: Arc<Service>) -> impl Stream<Item = Result<Ev
 }
 
 async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, request: Request) -> Response {
-    let opened = match body_of(request).await {
+    let (parts, body) = request.into_parts();
+    let opened = match body_of(&parts.headers, body).await {
         Ok(body) => match service::parse::<AttachRequest>(Input::Json(&body)) {
             Ok(request) => Attached::open(&doors.service, &request, &caller).await,
             Err(no) => Err(no),

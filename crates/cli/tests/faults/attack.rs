@@ -1,126 +1,14 @@
 //! The attack table: what strangers and careless hands send, through every door, and the answer that each row states.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::house::{House, Said, Serving};
 use crate::shim;
-
-const JSON: [&str; 2] = ["-H", "Content-Type: application/json"];
-
-/// The ways in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Door {
-    Cli,
-    Socket,
-    Http,
-    Mcp,
-}
-
-const DOORS: [Door; 4] = [Door::Cli, Door::Socket, Door::Http, Door::Mcp];
-
-/// A service with all its doors.
-struct Site {
-    house: House,
-    serving: Serving,
-}
-
-impl Site {
-    fn open() -> Site {
-        let house = House::new();
-        let serving = house.serve(&[]);
-        Site { house, serving }
-    }
-
-    /// Asks for a lock, and gives back the word of the refusal, or `granted`.
-    fn acquire(&self, door: Door, session: &str, body: &Value) -> String {
-        let answer = match door {
-            Door::Cli => self.cli(session, body),
-            Door::Socket => self.socket("locks/acquire", session, body),
-            Door::Http => self.http("/locks/acquire", session, body),
-            Door::Mcp => self.mcp("acquire_lock", session, body),
-        };
-        match (answer["success"].as_bool(), answer["error"].as_str()) {
-            (Some(true), _) => "granted".to_owned(),
-            (_, Some(word)) => word.to_owned(),
-            _ => panic!("{door:?} {body}: {answer}"),
-        }
-    }
-
-    fn socket(&self, operation: &str, session: &str, body: &Value) -> Value {
-        let mut body = body.clone();
-        body["session_id"] = json!(session);
-        self.house.line(&json!({ "id": 1, "op": operation, "body": body }).to_string())["body"].clone()
-    }
-
-    fn http(&self, path: &str, session: &str, body: &Value) -> Value {
-        let mut body = body.clone();
-        body["session_id"] = json!(session);
-        let (code, text) = self.send(path, &body.to_string());
-        let answer: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{code} {error}: {text}"));
-        if let Some(word) = answer["error"].as_str() {
-            let word = lockkeeper_wire::word::Word::parse(word).unwrap_or_else(|| panic!("{answer}"));
-            assert_eq!(code, word.status(), "{answer}");
-        }
-        answer
-    }
-
-    /// From a file: it may be longer than a command line.
-    fn send(&self, path: &str, body: &str) -> (u16, String) {
-        let file = self.house.path().join(format!("body-{:?}.json", std::thread::current().id()));
-        std::fs::write(&file, body).expect("written");
-        let data = format!("@{}", file.display());
-        let accept = ["-H", "Accept: application/json, text/event-stream", "-H", "MCP-Protocol-Version: 2025-06-18"];
-        self.serving.curl(path, &[&JSON[..], &accept, &["-H", "Expect:", "--data-binary", &data]].concat())
-    }
-
-    fn mcp(&self, tool: &str, session: &str, body: &Value) -> Value {
-        let mut arguments = body.clone();
-        arguments["session_id"] = json!(session);
-        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": { "name": tool, "arguments": arguments } });
-        let (code, text) = self.send("/mcp", &call.to_string());
-        let answer: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{code} {error}: {text}"));
-        answer["result"]["structuredContent"].clone()
-    }
-
-    fn cli(&self, session: &str, body: &Value) -> Value {
-        let mut arguments = vec!["--json".to_owned(), "lock".into(), "acquire".into()];
-        let number = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let lines = match (&body["start_line"], &body["end_line"]) {
-            (Value::Null, _) => String::new(),
-            (start, Value::Null) => format!(":{}-", number(start)),
-            (start, end) => format!(":{}-{}", number(start), number(end)),
-        };
-        let paths = body["locks"].as_array().into_iter().flatten().map(|lock| &lock["file_path"]);
-        for path in paths.chain(body.get("file_path")) {
-            arguments.push(format!("{}{lines}", path.as_str().expect("a path")));
-        }
-        if let Some(why) = body["intention"].as_str() {
-            arguments.extend(["-m".into(), why.to_owned()]);
-        }
-        if let Some(ttl) = body.get("ttl_ms") {
-            arguments.push(format!("--ttl={}", number(ttl)));
-        }
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let said = self.house.say(session, &arguments);
-        let answer: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
-        if let Some(word) = answer["error"].as_str() {
-            let word = lockkeeper_wire::word::Word::parse(word).unwrap_or_else(|| panic!("{answer}"));
-            assert_eq!(said.code, i32::from(word.exit_code()), "{said:?}");
-        }
-        answer
-    }
-
-    fn nothing_is_held(&self) {
-        assert!(self.house.held().is_empty(), "{:?}", self.house.held());
-    }
-}
+use crate::site::{DOORS, Door, Site, call_tool};
 
 #[test]
 fn a_path_that_is_none_is_invalid_and_gits_own_is_not_permitted_through_every_door() {
@@ -158,6 +46,9 @@ fn a_path_that_is_none_is_invalid_and_gits_own_is_not_permitted_through_every_do
         ".git/",
         ".git/**",
         ".git//hooks/./pre-commit",
+        ".git\\index",
+        ".GIT\\hooks\\pre-commit",
+        "src\\..\\.git\\HEAD",
         "src/../.git/HEAD",
     ];
     for door in DOORS {
@@ -217,16 +108,21 @@ fn every_spelling_of_a_file_is_one_file_and_a_link_that_leads_out_is_none() {
     let spellings =
         ["src/auth.rs", "src//./auth.rs", "./src/auth.rs", "src/x/../auth.rs", "src\\auth.rs", "src/cafe\u{301}.rs"];
     for door in DOORS {
-        for path in spellings.iter().filter(|path| door != Door::Cli || !path.contains('\\')) {
+        let sees_files = matches!(door, Door::Cli | Door::Stdio);
+        for path in spellings.iter().filter(|path| !sees_files || !path.contains('\\')) {
             assert_eq!(site.acquire(door, "b", &json!({ "file_path": path })), "busy", "{door:?} {path:?}");
         }
     }
     let absolute = root.join("src/auth.rs").to_str().expect("a text").to_owned();
-    for path in ["src/link.rs", "sources/auth.rs", "sources/link.rs", &absolute] {
-        assert_eq!(site.acquire(Door::Cli, "b", &json!({ "file_path": path })), "busy", "{path}");
-    }
-    for path in ["out.rs", "outside/passwd", "outside/**"] {
-        assert_eq!(site.acquire(Door::Cli, "b", &json!({ "file_path": path })), "invalid_path", "{path}");
+    for door in [Door::Cli, Door::Stdio] {
+        for path in ["src/link.rs", "sources/auth.rs", "sources/link.rs", &absolute] {
+            assert_eq!(site.acquire(door, "b", &json!({ "file_path": path })), "busy", "{door:?} {path}");
+            let set = json!({ "locks": [{ "file_path": "free.rs" }, { "file_path": path }] });
+            assert_eq!(site.acquire(door, "b", &set), "busy", "{door:?} {path} in a set");
+        }
+        for path in ["out.rs", "outside/passwd", "outside/**"] {
+            assert_eq!(site.acquire(door, "b", &json!({ "file_path": path })), "invalid_path", "{door:?} {path}");
+        }
     }
 }
 
@@ -234,7 +130,8 @@ fn every_spelling_of_a_file_is_one_file_and_a_link_that_leads_out_is_none() {
 /// without them stands in for it.
 #[test]
 fn where_capitals_make_no_difference_two_spellings_are_one_file() {
-    let house = House::new();
+    let site = Site::open();
+    let house = &site.house;
     let no_capitals = shim::compile(house.path(), "no-capitals", shim::NO_CAPITALS);
     std::fs::create_dir(house.repository().join("Docs")).expect("a folder");
     std::fs::write(house.repository().join("Docs/Read.Me"), "x").expect("a file");
@@ -245,12 +142,14 @@ fn where_capitals_make_no_difference_two_spellings_are_one_file() {
         }
         crate::house::said(command.output().expect("the program runs"))
     };
-    // So that the service is there, and without the library.
-    house.say("a", &["lock", "list"]);
     let first = say("a", "docs/READ.me", Some(&no_capitals));
     assert_eq!((first.code, first.out.contains("\"Docs/Read.Me\"")), (0, true), "{first:?}");
     for path in ["Docs/Read.Me", "DOCS/read.me", "docs/../dOCS/Read.me"] {
         assert_eq!(say("b", path, Some(&no_capitals)).code, 5, "{path}");
+        let mut tools = house.command("b", &["mcp"]);
+        tools.env("LD_PRELOAD", &no_capitals);
+        let answer = call_tool(tools, "acquire_lock", &json!({ "file_path": path }));
+        assert_eq!(answer["error"], "busy", "{path}: {answer}");
     }
     let new = say("b", "docs/new.rs", Some(&no_capitals));
     assert!(new.out.contains("\"Docs/new.rs\""), "what does not exist yet is spelled as it was typed: {new:?}");
@@ -293,35 +192,6 @@ fn lines_and_times_out_of_range_have_their_own_words_through_every_door() {
 }
 
 #[test]
-fn too_much_in_one_call_is_refused_through_every_door() {
-    let site = Site::open();
-    let many: Vec<Value> = (0..10_000).map(|n| json!({ "file_path": format!("f{n}") })).collect();
-    for door in DOORS {
-        assert_eq!(site.acquire(door, "a", &json!({ "locks": many })), "limit_exceeded", "{door:?}");
-        // One argument of a command can't be longer than 128 KiB.
-        let length = if door == Door::Cli { 100_000 } else { 1_000_000 };
-        let body = json!({ "file_path": "f", "intention": "x".repeat(length) });
-        assert_eq!(site.acquire(door, "a", &body), "limit_exceeded", "{door:?}");
-    }
-    let deep = |inside: &str| inside.replace("DEEP", &format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)));
-    for path in ["/locks/acquire", "/mcp"] {
-        for body in ["DEEP", r#"{"file_path":"f","session_id":"a","locks":DEEP}"#, r#"{"a":DEEP}"#] {
-            let (code, text) = site.send(path, &deep(body));
-            assert!(matches!(code, 400 | 415 | 422), "{path} {code}: {text}");
-        }
-    }
-    for line in [
-        "DEEP",
-        r#"{"id":1,"op":"locks/acquire","body":DEEP}"#,
-        r#"{"id":1,"op":"locks/acquire","body":{"locks":DEEP}}"#,
-    ] {
-        let answer = site.house.line(&deep(line));
-        assert_eq!(answer["body"]["error"], "malformed", "{answer}");
-    }
-    site.nothing_is_held();
-}
-
-#[test]
 fn an_intention_is_data_wherever_it_is_shown() {
     let site = Site::open();
     let evil =
@@ -348,63 +218,18 @@ fn an_intention_is_data_wherever_it_is_shown() {
 }
 
 #[test]
-fn a_body_of_a_gibibyte_is_cut_off_and_leaves_no_trace_in_memory() {
-    let house = House::new();
-    let service = crate::service::Service::start_with(&house, &["--listen", "127.0.0.1:0"], |command| command);
-    let (_, status) = service.line().ask("status", json!({})).expect("a status");
-    let address = status["listen"].as_str().and_then(|url| url.strip_prefix("http://")).expect("an address").to_owned();
-    let credential = std::fs::read_to_string(house.home().join("credential")).expect("a credential");
-    let before = service.resident_mib();
-    for length in ["Content-Length: 1073741824", "Transfer-Encoding: chunked"] {
-        let mut stream = TcpStream::connect(&address).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
-        let head = format!(
-            "POST /locks/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\n{length}\r\n\r\n",
-            credential.trim()
-        );
-        stream.write_all(head.as_bytes()).expect("written");
-        let piece = [b"10000\r\n".as_slice(), &vec![b' '; 65_536], b"\r\n"].concat();
-        let sent = (0..16_384).take_while(|_| stream.write_all(&piece).is_ok()).count();
-        assert!(sent < 16_384, "{length}: all of it was taken");
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer).expect("an answer");
-        assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413", "{length}");
-        let grown = service.resident_mib() - before;
-        assert!(grown < 8.0, "{length}: {grown} MiB");
-    }
-}
-
-#[test]
-fn a_client_that_sends_a_byte_a_second_is_cut_off_within_ten() {
-    let site = Site::open();
-    let address = site.serving.url.strip_prefix("http://").expect("an address");
-    let mut slow = TcpStream::connect(address).expect("a connection");
-    slow.set_read_timeout(Some(Duration::from_secs(1))).expect("a time");
-    slow.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").expect("written");
-    let began = Instant::now();
-    loop {
-        let mut byte = [0];
-        match slow.read(&mut byte) {
-            Ok(0) => break,
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
-            Ok(_) | Err(_) => break,
-        }
-        assert!(began.elapsed() < Duration::from_secs(11), "still open after {:?}", began.elapsed());
-        if slow.write_all(b"x").is_err() {
-            break;
-        }
-    }
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-}
-
-#[test]
-fn what_is_anothers_stays_so_through_mcp_and_the_command_line() {
+fn what_is_anothers_stays_so_through_the_tools_and_the_command_line() {
     let site = Site::open();
     site.acquire(Door::Socket, "a", &json!({ "file_path": "f", "ttl_minutes": 5 }));
-    for tool in ["release_lock", "heartbeat"] {
-        let answer = site.mcp(tool, "b", &json!({ "file_path": "f" }));
-        assert!(matches!(answer["error"].as_str(), Some("not_owner" | "malformed")), "{tool}: {answer}");
+    let before = site.locks();
+    for body in [json!({ "file_path": "f" }), json!({ "lock_id": before[0]["id"] })] {
+        for answer in [site.mcp("release_lock", "b", &body), site.stdio("release_lock", "b", &body)] {
+            assert_eq!(answer["error"], "not_owner", "{body}: {answer}");
+        }
+    }
+    let stale = json!({ "file_path": "f", "fencing_token": 1 });
+    for answer in [site.mcp("release_lock", "a", &stale), site.http("/locks/renew", "a", &stale)] {
+        assert_eq!(answer["error"], "lock_lost", "{answer}");
     }
     for verb in ["release", "renew"] {
         let said = site.house.say("b", &["--json", "lock", verb, "f"]);
@@ -412,7 +237,57 @@ fn what_is_anothers_stays_so_through_mcp_and_the_command_line() {
         let stale = site.house.say("a", &["--json", "lock", verb, "f", "--token", "1"]);
         assert_eq!((stale.code, stale.out.contains("lock_lost")), (4, true), "{stale:?}");
     }
-    assert_eq!(site.house.held(), ["a f"]);
+    assert_eq!(site.locks(), before, "nothing was changed");
+}
+
+#[test]
+fn a_request_id_with_another_body_changes_nothing_through_every_door_that_takes_one() {
+    let site = Site::open();
+    let ask = |door: Door, body: &Value| match door {
+        Door::Socket => site.socket("locks/acquire", "a", body),
+        Door::Http => site.http("/locks/acquire", "a", body),
+        Door::Mcp => site.mcp("acquire_lock", "a", body),
+        Door::Cli | Door::Stdio => unreachable!("these make their own"),
+    };
+    for door in [Door::Socket, Door::Http, Door::Mcp] {
+        let with_id = |path: &str, mode: &str| json!({ "file_path": path, "mode": mode, "request_id": "r-1" });
+        let first = with_id("f", "exclusive");
+        let told = ask(door, &first);
+        assert_eq!(told["success"], true, "{door:?}: {told}");
+        let before = site.locks();
+        for other in [with_id("g", "exclusive"), with_id("f", "shared")] {
+            let answer = ask(door, &other);
+            assert_eq!(answer["error"], "request_mismatch", "{door:?} {other}: {answer}");
+        }
+        assert_eq!(ask(door, &first)["fencing_token"], told["fencing_token"], "{door:?}: the same is told again");
+        assert_eq!(site.locks(), before, "{door:?}: nothing was changed");
+        // Forgets its requests too.
+        site.house.say("a", &["session", "close"]);
+    }
+}
+
+#[test]
+fn a_body_that_is_not_said_to_be_json_is_refused_by_its_type() {
+    let site = Site::open();
+    let acquire = json!({ "file_path": "f", "session_id": "a" });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "acquire_lock", "arguments": acquire } });
+    let accept = "Accept: application/json, text/event-stream";
+    // The last is curl's way to send none.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/json", ""]
+    {
+        let kind = format!("Content-Type:{}{kind}", if kind.is_empty() { "" } else { " " });
+        for (path, body) in [("/locks/acquire", &acquire), ("/mcp", &call)] {
+            let (code, text) = site.serving.curl(path, &["-H", &kind, "-H", accept, "-d", &body.to_string()]);
+            assert_eq!(code, 415, "{path} {kind}: {text}");
+        }
+    }
+    site.nothing_is_held();
+    for (path, body) in [("/locks/acquire", &acquire), ("/mcp", &call)] {
+        let kind = "Content-Type: application/json; charset=utf-8";
+        let (code, text) = site.serving.curl(path, &["-H", kind, "-H", accept, "-d", &body.to_string()]);
+        assert_eq!(code, 200, "{path}: {text}");
+    }
 }
 
 #[test]

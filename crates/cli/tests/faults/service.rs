@@ -103,8 +103,23 @@ impl Service {
 
     /// Memory that it has in use, in mebibytes.
     pub(crate) fn resident_mib(&self) -> f64 {
+        self.size_mib("VmRSS:")
+    }
+
+    /// The most that it ever had in use, in mebibytes.
+    pub(crate) fn peak_mib(&self) -> f64 {
+        self.size_mib("VmHWM:")
+    }
+
+    /// Forgets the peak, so that the next one counts from now; gives back what is in use now.
+    pub(crate) fn forget_peak_mib(&self) -> f64 {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").expect("the peak is forgotten");
+        self.peak_mib()
+    }
+
+    fn size_mib(&self, name: &str) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size");
         line.trim().trim_end_matches("kB").trim().parse::<f64>().expect("a number") / 1024.0
     }
 

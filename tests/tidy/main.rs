@@ -244,6 +244,28 @@ fn every_promise_names_tests_that_exist() {
 }
 
 #[test]
+fn every_planted_bug_is_named_with_the_promise_that_it_breaks() {
+    let mut broken = Broken::new("name the planted bug in docs/guarantees.md, beside the promise that it breaks");
+    let (source, document) = ("crates/core/src/planted.rs", "docs/guarantees.md");
+    let (text, told) = (read(&root().join(source)), read(&root().join(document)));
+    let seen = told.split_once("## Seen failing").map_or("", |(_, seen)| seen);
+    let named: BTreeSet<&str> = seen.split('`').skip(1).step_by(2).collect();
+    let listed = (1..).zip(text.lines()).skip_while(|(_, line)| *line != "bugs! {").skip(1);
+    let listed = listed.take_while(|(_, line)| *line != "}");
+    let bugs: Vec<(usize, &str)> =
+        listed.filter_map(|(number, line)| Some((number, line.trim().split_once(" \"")?.0))).collect();
+    assert!(bugs.len() >= 30, "{source} was read");
+    for (number, bug) in bugs.iter().filter(|(_, bug)| !named.contains(bug)) {
+        broken.line(source, *number, &format!("`{bug}` is not named"));
+    }
+    let is_bug = |name: &&&str| name.starts_with(char::is_uppercase) && name.chars().all(char::is_alphanumeric);
+    for name in named.iter().filter(is_bug).filter(|name| !bugs.iter().any(|(_, bug)| bug == *name)) {
+        broken.line(document, 1, &format!("there is no planted bug `{name}`"));
+    }
+    broken.check();
+}
+
+#[test]
 fn no_file_names_a_place_of_one_machine() {
     let mut broken = Broken::new("use a path that means the same on every machine");
     for path in tracked() {

@@ -75,6 +75,25 @@ fn a_claim_by_hand_is_judged_again_if_somebody_came_in_between() {
     is_eves(&ledger, 1);
 }
 
+#[test]
+fn an_event_that_takes_our_number_at_the_last_moment_stays_and_ours_comes_behind_it() {
+    for profile in [Profile::Doc, Profile::Af] {
+        let proof = Proof::new(profile);
+        let ledger = proof.open();
+        ledger.append(&event(profile, "a", 1)).unwrap();
+        // The end of the ledger was looked for already.
+        before("publish", write_raw(&proof, 2, r#"{"type":"hint_added","by":"somebody"}"#));
+        let appended = ledger.append(&event(profile, "a", 2));
+        watch_steps(None);
+        assert_eq!(appended.unwrap(), Sequence(3));
+        assert!(std::fs::read_to_string(proof.event_file(2)).unwrap().contains("somebody"));
+        before("publish", write_raw(&proof, 4, r#"{"type":"hint_added","by":"somebody"}"#));
+        let compared = ledger.append_if_sequence(&event(profile, "a", 3), Sequence(3));
+        watch_steps(None);
+        assert!(matches!(compared, Err(Error::SequenceMismatch { .. })), "{compared:?}");
+    }
+}
+
 /// The claim of ada was over, and somebody ended it and gave the node to eve.
 fn succeeded(proof: &Proof) -> impl FnOnce() + use<> {
     let reaped = r#"{"type":"lock_reaped","node_id":"1","owner":"ada"}"#;

@@ -30,7 +30,7 @@ use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, note, say};
-use crate::serve::refuse_password;
+use crate::password;
 
 /// How long somebody has waited before the lock is handed over.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(2);
@@ -152,7 +152,7 @@ impl Bench {
         let engine = self.engine.clone().unwrap_or_else(|| format!("file:{}", folder.path().join("ledgers").display()));
         let place = lockkeeper_engine::place_of(&engine).map_err(|error| Failure::usage(error.to_string()))?;
         if std::env::var(ENGINE_VARIABLE).ok().as_ref() != Some(&engine) {
-            refuse_password(&engine, ENGINE_VARIABLE)?;
+            password::refuse(&engine, &format!("write the URL into {ENGINE_VARIABLE}, and leave --engine out"))?;
         }
         let stop = stop_when_interrupted()?;
         // Before whoever writes there, and so removed after it has ended.

@@ -17,6 +17,7 @@ mod mcp;
 mod otlp;
 mod output;
 mod packages;
+mod password;
 mod place;
 mod policy;
 mod ports;

@@ -29,6 +29,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::otlp::Collector;
 use crate::output::{note, say};
+use crate::password;
 use crate::proof::Outside;
 use crate::start;
 
@@ -103,7 +104,7 @@ impl Serve {
             return Err(Failure::usage(choice.explain(&error)));
         }
         if let Some(url) = &self.engine {
-            refuse_password(url, "LOCKKEEPER_ENGINE")?;
+            password::refuse(url, "write the URL into LOCKKEEPER_ENGINE, and leave --engine out")?;
         }
         let server =
             Some(format!("{} ({})", rustix::system::uname().nodename().to_string_lossy(), config.home.display()));
@@ -319,17 +320,4 @@ async fn open_engine(choice: &EngineChoice, options: &Options) -> Result<Arc<dyn
             Err(error) => return Err(Failure::Other(anyhow::anyhow!(choice.explain(&error)))),
         }
     }
-}
-
-/// Refuses a URL of an engine that holds a password, where everybody can read it. `instead`: the variable for it.
-pub(crate) fn refuse_password(url: &str, instead: &str) -> Result<(), Failure> {
-    let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-    if login.is_some_and(|(login, _)| login.contains(':')) || url.contains("password=") {
-        return Err(Failure::Question {
-            word: Word::InvalidRequest,
-            message: "A password on the command line can be read by every user of this machine.".to_owned(),
-            hint: Some(format!("write the URL into {instead}, and leave --engine out")),
-        });
-    }
-    Ok(())
 }

@@ -152,7 +152,7 @@ impl InForce {
 }
 
 /// A list of everything is shown around; a password in a URL is not for that.
-pub(super) fn without_password(value: Value) -> Value {
+fn without_password(value: Value) -> Value {
     let Value::Text(text) = &value else { return value };
     // As an option of a URL, or as libpq writes it.
     let lower = text.to_ascii_lowercase();

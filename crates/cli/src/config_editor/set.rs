@@ -4,12 +4,11 @@ use std::io::Read;
 
 use clap::Args;
 use lockkeeper_config_editor::{Value, limits};
-use lockkeeper_wire::word::Word;
 
-use super::get::without_password;
 use super::{EXAMPLES, Which, Whose, parsed, report, told, warn};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::password;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -37,12 +36,11 @@ impl Set {
             text if self.string => Value::text(text),
             typed => Value::typed(editor.format(), typed),
         };
-        if self.value != "-" && chosen.whose != Whose::Other && without_password(value.clone()) != value {
-            return Err(Failure::Question {
-                word: Word::InvalidRequest,
-                message: "A password on the command line can be read by every user of this machine.".to_owned(),
-                hint: Some(format!("lockkeeper config set {key} - < FILE, with the URL in a file of yours")),
-            });
+        if self.value != "-" && chosen.whose != Whose::Other {
+            password::refuse(
+                &self.value,
+                &format!("lockkeeper config set {key} - < FILE, with the URL in a file of yours"),
+            )?;
         }
         chosen.make_folder()?;
         let changed = editor.set(&key, &value).map_err(told)?;

@@ -277,6 +277,8 @@ fn a_password_is_not_taken_from_the_command_line() {
     let refused = house.say("a", &["config", "set", "engine", url]);
     assert!(refused.code == 2 && refused.err.contains("config set engine - <"), "{refused:?}");
     assert!(!user_file(&house).exists(), "nothing was changed");
+    let named = house.say("a", &["config", "set", "engine", "postgres://me@127.0.0.1:1/db"]);
+    assert_eq!(named.code, 0, "a name is no password: {named:?}");
 }
 
 #[test]

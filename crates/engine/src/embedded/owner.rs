@@ -12,7 +12,7 @@ const FILE: &str = "owner.lock";
 /// The right to change what is in a directory; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Owner {
-    _lock: File,
+    lock: File,
 }
 
 impl Owner {
@@ -33,7 +33,17 @@ impl Owner {
         if let Err(error) = named {
             tracing::warn!(%error, "the owner's pid could not be written");
         }
-        Ok(Owner { _lock: file })
+        Ok(Owner { lock: file })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread is just starting has a copy of the file until it
+        // runs its program, and a lock lasts as long as any copy.
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "the directory of the ledgers could not be given back");
+        }
     }
 }
 
@@ -41,4 +51,19 @@ fn holder(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_being_started_keeps_no_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let owner = Owner::claim(dir.path()).expect("free");
+        let copy_of_the_child = owner.lock.try_clone().expect("a copy");
+        drop(owner);
+        Owner::claim(dir.path()).expect("given back");
+        drop(copy_of_the_child);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::{Millis, Stamp, Time};
+use lockkeeper_core::time::{Millis, Stamp};
 use tokio::sync::watch;
 
 use crate::BoxFuture;
@@ -39,14 +39,18 @@ pub struct Posted {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posting {
-    /// It is there, or says something else: JSON. It counts until then, in the ledger's time.
-    Written {
+    /// It is there from the stamp of the batch on, and counts for so long. `place`: how many grants of the batch came before;
+    /// the number of a grant is at least the stamp and its place.
+    Granted {
         document: String,
-        expires: Time,
+        fencing_token: u64,
+        place: u64,
+        left: Millis,
     },
-    /// It says the same, and counts until then.
+    /// It counts for so long from the stamp of the batch on; with a document, it says something else from now on.
     Lasts {
-        expires: Time,
+        document: Option<String>,
+        left: Millis,
     },
     Gone,
 }

@@ -20,7 +20,7 @@ use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, Position, Record}
 
 use crate::outside;
 use crate::payload::{self, PayloadError};
-use crate::posting;
+use crate::posting::{self, Before};
 use crate::refusals::Refusals;
 pub use crate::told::{Ticket, Told};
 
@@ -168,7 +168,7 @@ impl Desk {
         // Never behind what is already folded: another keeper's clock may be ahead.
         let now = Stamp { time: now.time.max(self.state.stamp().time), wall: now.wall };
         self.state.begin();
-        let noted = self.state.history().made();
+        let before = Before { noted: self.state.history().made(), last_token: self.state.last_token() };
         let (mut events, mut granted) = (Vec::new(), Granted::new());
         let mut decided = Vec::with_capacity(asked.len());
         for Asked { ticket: _, command } in &asked {
@@ -179,9 +179,9 @@ impl Desk {
                 _ => 0,
             };
             let cx = Context { rules: &self.rules, now, refused_lately };
-            let before = events.len();
+            let prepared = events.len();
             self.state.prepare(&cx, command, &mut events);
-            note_granted(&self.state, &events[before..], &mut granted);
+            note_granted(&self.state, &events[prepared..], &mut granted);
             let swept = events.len();
             let outcome = self.state.decide(&cx, command, &mut events);
             note_granted(&self.state, &events[swept..], &mut granted);
@@ -197,8 +197,9 @@ impl Desk {
         let frees = events.iter().all(frees);
         let awaited = events.iter().any(is_awaited);
         let payload = (!events.is_empty()).then(|| payload::encode_events(&events));
-        let shown = if self.shows { outside::changes(&self.state, noted, &events, now.time) } else { Vec::new() };
-        let posted = if self.posts { posting::changes(&self.state, noted, &events) } else { Vec::new() };
+        let shown =
+            if self.shows { outside::changes(&self.state, before.noted, &events, now.time) } else { Vec::new() };
+        let posted = if self.posts { posting::changes(&self.state, before, &events, now.time) } else { Vec::new() };
         self.working = Some(Working { id, now, asked, decided, events, granted });
         payload.map(|payload| Batch { id, payload, frees, awaited, shown, posted })
     }

@@ -15,6 +15,7 @@
 mod cluster;
 mod pooler;
 mod processes;
+mod slow;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,6 +25,7 @@ use rustix::process::Signal;
 
 use cluster::Cluster;
 pub use pooler::PgBouncer;
+pub use slow::slow_way;
 
 /// How often another port is tried, if somebody else was faster.
 const PORTS_TRIED: usize = 20;
@@ -169,6 +171,11 @@ impl Postgres {
     /// The database `postgres` over TCP, with the password in it.
     pub fn url(&self) -> String {
         self.url_of("postgres")
+    }
+
+    /// The database `postgres` over TCP, by another port that leads there.
+    pub fn url_by(&self, port: u16) -> String {
+        format!("postgres://postgres:{}@127.0.0.1:{port}/postgres", self.password())
     }
 
     /// Another database over TCP.

@@ -82,7 +82,7 @@ impl Dial {
         schema::update(&client, place, version).await?;
         let look = "select * from lockkeeper_look($1, $2, $3, $4, $5, $6, $7)";
         let append = "select * from lockkeeper_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-                      $15, $16, $17)";
+                      $15, $16, $17, $18, $19)";
         let prepared = async {
             let both = tokio::try_join!(client.prepare(look), client.prepare(append));
             both.map_err(|error| trouble::of(&error, place).into_error())

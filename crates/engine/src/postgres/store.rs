@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Stamp;
+use lockkeeper_core::time::{Millis, Stamp};
 use sha2::{Digest, Sha256};
 
 use super::lines::Lines;
@@ -98,19 +98,14 @@ impl Store for PostgresStore {
         let [time, wall, log_bytes_max, new_epoch] = numbers;
         let page = entry.page_bytes as i64;
         let ids: Vec<&str> = entry.posted.iter().map(|posted| posted.id.as_str()).collect();
-        let (expiries, documents): (Vec<Option<i64>>, Vec<Option<&str>>) = entry
-            .posted
-            .iter()
-            .map(|posted| match &posted.change {
-                Posting::Written { document, expires } => (Some(expires.0.cast_signed()), Some(document.as_str())),
-                Posting::Lasts { expires } => (Some(expires.0.cast_signed()), None),
-                Posting::Gone => (None, None),
-            })
-            .unzip();
+        let changes = || entry.posted.iter().map(|posted| &posted.change);
+        let lefts: Vec<Option<i64>> = changes().map(|change| left(change).map(micros)).collect();
+        let documents: Vec<Option<&str>> = changes().map(document).collect();
+        let (tokens, places): (Vec<Option<i64>>, Vec<Option<i64>>) = changes().map(token).unzip();
         let documents_bytes: usize = documents.iter().flatten().map(|document| document.len() + POSTED_BYTES).sum();
         let bytes = entry.payload.len() + documents_bytes + ids.len() * POSTED_BYTES;
         let asked = self.lines.ask(bytes, async |line| {
-            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 17] = [
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 19] = [
                 &self.space,
                 &epoch,
                 &revision,
@@ -126,8 +121,10 @@ impl Store for PostgresStore {
                 &log_bytes_max,
                 &new_epoch,
                 &ids,
-                &expiries,
+                &lefts,
                 &documents,
+                &tokens,
+                &places,
             ];
             line.client.query(&line.append, &values).await
         });
@@ -195,4 +192,32 @@ impl Store for PostgresStore {
     fn posts(&self) -> bool {
         true
     }
+}
+
+/// How much longer a document counts; `None`: no longer.
+fn left(change: &Posting) -> Option<Millis> {
+    match change {
+        Posting::Granted { left, .. } | Posting::Lasts { left, .. } => Some(*left),
+        Posting::Gone => None,
+    }
+}
+
+fn document(change: &Posting) -> Option<&str> {
+    match change {
+        Posting::Granted { document, .. } => Some(document),
+        Posting::Lasts { document, .. } => document.as_deref(),
+        Posting::Gone => None,
+    }
+}
+
+/// The fencing token of a grant, and how many came before it in its batch.
+fn token(change: &Posting) -> (Option<i64>, Option<i64>) {
+    match change {
+        Posting::Granted { fencing_token, place, .. } => (Some(fencing_token.cast_signed()), Some(place.cast_signed())),
+        Posting::Lasts { .. } | Posting::Gone => (None, None),
+    }
+}
+
+fn micros(left: Millis) -> i64 {
+    left.0.saturating_mul(1000).cast_signed()
 }

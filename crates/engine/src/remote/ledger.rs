@@ -166,8 +166,7 @@ impl<S: Store> Inner<S> {
             id,
             payload: &payload,
             hash: &hash,
-            // What is posted was written down with this stamp, and has to be what is recorded.
-            proposed: if self.store.posts() { proposed } else { self.pace.proposal(proposed) },
+            proposed: self.pace.proposal(proposed),
             frees,
             log_bytes_max: LOG_BYTES_MAX + if frees { LOG_BYTES_RESERVE } else { 0 },
             epoch: (expected == Position::ORIGIN).then(position::draw),

@@ -110,3 +110,17 @@ pub(crate) async fn writers_agree_on_the_time(mut one: Scribe, mut two: Scribe, 
         }
     }
 }
+
+/// `far` is a ledger of the same server as `near`, whose answers take long.
+pub(crate) async fn a_distant_lease_begins_when_it_was_asked_for(mut near: Scribe, mut far: Scribe) {
+    near.append(b"first").await;
+    for _ in 0..5 {
+        catch_up(&mut near).await;
+        near.append(b"so that its time is exact").await;
+        catch_up(&mut far).await;
+        // A lower bound: it is not earlier than this.
+        let asked = near.ledger.now().time;
+        let stamp = far.append(b"asked for now").await.stamp.time;
+        assert!(stamp >= asked, "{} µs too early", asked.0 - stamp.0);
+    }
+}

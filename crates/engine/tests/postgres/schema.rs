@@ -1,6 +1,6 @@
 //! Tables make themselves, whoever comes first; and people may look into them.
 
-use lockkeeper_core::time::Time;
+use lockkeeper_core::time::{Millis, Stamp};
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{Append, Batch, BatchId, EngineError, Posted, Posting};
 use lockkeeper_postgres_fixture::{Options, Postgres};
@@ -109,10 +109,7 @@ async fn a_user_with_another_search_path_does_not_get_a_world_of_its_own_by_mist
 async fn people_who_may_only_look_see_the_view() {
     let server = Postgres::start_with(&Options::quick());
     let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
-    let now = scribe.ledger.now().time.0;
-    let change =
-        Posting::Written { document: r#"{"key": "x"}"#.to_owned(), expires: Time(now + 3_600_000_000_000_000) };
-    post(&mut scribe, vec![Posted { id: "one".to_owned(), change }]).await;
+    post(&mut scribe, vec![granted("one", r#"{"key": "x"}"#, Millis::from_secs(3600))]).await;
     server.sql("create role people; grant select on lockkeeper_locks to people");
     assert_eq!(
         server.sql("set role people; set search_path = ''; select key from public.lockkeeper_locks").lines().last(),
@@ -120,12 +117,18 @@ async fn people_who_may_only_look_see_the_view() {
     );
 }
 
-async fn post(scribe: &mut Scribe, posted: Vec<Posted>) {
+fn granted(id: &str, document: &str, left: Millis) -> Posted {
+    let change = Posting::Granted { document: document.to_owned(), fencing_token: 5, place: 3, left };
+    Posted { id: id.to_owned(), change }
+}
+
+async fn post(scribe: &mut Scribe, posted: Vec<Posted>) -> Stamp {
     let batch = Batch { id: BatchId(7), payload: Vec::new(), frees: false, awaited: true, shown: Vec::new(), posted };
     let Append::Appended(appended) = scribe.ledger.append(scribe.at, scribe.ledger.now(), batch).await else {
         panic!("not recorded")
     };
     scribe.at = appended.position;
+    appended.stamp
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,14 +138,12 @@ async fn what_is_posted_is_seen_as_long_as_it_counts() {
     let mut scribe = Scribe::at_origin(&engine, "a").await;
     assert!(scribe.ledger.posts());
     scribe.append(b"first").await;
-    let now = scribe.ledger.now();
-    let second = 1_000_000;
-    let written = |id: &str, left: u64| {
-        let document = r#"{"key": "src/a.rs", "start_line": 3, "mode": "exclusive", "created": 1700000000000000}"#;
-        let change = Posting::Written { document: document.to_owned(), expires: Time(now.time.0 + left) };
-        Posted { id: id.to_owned(), change }
+    let written = |id: &str, seconds: u64| {
+        granted(id, r#"{"key": "src/a.rs", "start_line": 3, "mode": "exclusive"}"#, Millis::from_secs(seconds))
     };
-    post(&mut scribe, vec![written("one", 60 * second), written("two", second)]).await;
+    let stamp = post(&mut scribe, vec![written("one", 60), written("two", 1)]).await;
+    let token = server.sql("select fencing_token from lockkeeper_locks where lock_id = 'one'");
+    assert_eq!(token, (stamp.time.0 + 3).to_string(), "a token is as great as the stamp and the grants before it");
     let seen = || {
         let row = "lock_id || ' ' || key || ' ' || start_line";
         server.sql(&format!("select string_agg({row}, ',' order by lock_id) from lockkeeper_locks"))
@@ -155,10 +156,15 @@ async fn what_is_posted_is_seen_as_long_as_it_counts() {
     assert!((45..=60).contains(&left()), "{}", left());
     tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
     assert_eq!(seen(), "one src/a.rs 3", "what is over is not shown");
-    let lasts = Posting::Lasts { expires: Time(now.time.0 + 600 * second) };
+    let lasts = Posting::Lasts { document: None, left: Millis::from_secs(600) };
     let nobody = Posted { id: "nobody".to_owned(), change: lasts.clone() };
     post(&mut scribe, vec![Posted { id: "one".to_owned(), change: lasts }, nobody]).await;
     assert!((585..=600).contains(&left()), "{}", left());
-    post(&mut scribe, vec![Posted { id: "one".to_owned(), change: Posting::Gone }, written("two", 60 * second)]).await;
+    assert_eq!(server.sql("select fencing_token from lockkeeper_locks"), token, "who lasts keeps its token");
+    let document = Some(r#"{"key": "src/a.rs", "start_line": 4}"#.to_owned());
+    let says_more = Posting::Lasts { document, left: Millis::from_secs(600) };
+    post(&mut scribe, vec![Posted { id: "one".to_owned(), change: says_more }]).await;
+    assert_eq!(seen(), "one src/a.rs 4");
+    post(&mut scribe, vec![Posted { id: "one".to_owned(), change: Posting::Gone }, written("two", 60)]).await;
     assert_eq!(seen(), "two src/a.rs 3");
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper_postgres_fixture::{Options, Postgres};
+use lockkeeper_postgres_fixture::{Options, Postgres, slow_way};
 use lockkeeper_wire::operation::Operation;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::doors::{DoorKind, EngineKind, House, wanting};
 
@@ -199,14 +199,17 @@ fn people_see_in_the_view_what_is_held() {
 fn the_view_shows_what_is_held_whatever_happened() {
     let postgres = Postgres::start_with(&Options::quick());
     let folder = tempfile::tempdir().expect("a folder");
-    let house = House::on(&postgres.url(), EngineKind::Postgres, DoorKind::Socket, 2, folder);
+    // So far away that nobody who writes knows the stamp beforehand.
+    let url = postgres.url_by(slow_way(postgres.port(), Duration::from_millis(3)));
+    let house = House::on(&url, EngineKind::Postgres, DoorKind::Socket, 2, folder);
     let mut dice = 7_u64;
     let mut below = move |most: u64| {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (dice >> 33) % most
     };
     let seen = || {
-        let rows = postgres.sql("select session_id || ' ' || key from lockkeeper_locks");
+        let rows =
+            postgres.sql("select concat_ws(' ', session_id, key, fencing_token, intention) from lockkeeper_locks");
         let mut rows: Vec<String> = rows.lines().map(str::to_owned).collect();
         rows.sort();
         rows
@@ -218,8 +221,14 @@ fn the_view_shows_what_is_held_whatever_happened() {
             0..=4 => {
                 let ttl_ms = if below(3) == 0 { 1000 } else { 60_000 };
                 let mode = if below(2) == 0 { "shared" } else { "exclusive" };
-                let more = json!({ "ttl_ms": ttl_ms, "mode": mode });
-                house.ask(Operation::Acquire, wanting(&session, &path, more));
+                let intention = if below(2) == 0 { "work" } else { "rest" };
+                let more = json!({ "ttl_ms": ttl_ms, "mode": mode, "intention": intention });
+                let mut wanted = wanting(&session, &path, more);
+                if below(3) == 0 {
+                    wanted["locks"] = json!([{ "file_path": path }, { "file_path": format!("{path}b") }]);
+                    wanted.as_object_mut().expect("a body").remove("file_path");
+                }
+                house.ask(Operation::Acquire, wanted);
             }
             5 | 6 => drop(house.ask(Operation::Release, one)),
             7 => drop(house.ask(Operation::Renew, one)),
@@ -230,7 +239,19 @@ fn the_view_shows_what_is_held_whatever_happened() {
             // Between two looks a lock may expire.
             let give_up = Instant::now() + Duration::from_secs(10);
             loop {
-                let mut held = house.held();
+                let (_, list) = house.ask(Operation::Active, json!({}));
+                let rows = list["locks"].as_array().into_iter().flatten();
+                let words = |lock: &Value| {
+                    let word = |name: &str| lock[name].as_str().expect("a word").to_owned();
+                    format!(
+                        "{} {} {} {}",
+                        word("session_id"),
+                        word("file_path"),
+                        lock["fencing_token"],
+                        word("intention")
+                    )
+                };
+                let mut held: Vec<String> = rows.map(words).collect();
                 held.sort();
                 if held == seen() {
                     break;

@@ -54,7 +54,9 @@ create table lockkeeper_documents (
   ledger bigint not null,
   id text not null,
   -- In the ledger's time.
+  created bigint not null,
   expires bigint not null,
+  fencing_token bigint not null,
   document jsonb not null,
   primary key (ledger, id)
 ) with (fillfactor = 70);
@@ -187,7 +189,7 @@ $$;
 create function lockkeeper_append(
   named text, at_epoch bigint, at_revision bigint, at_digest bigint, lower bigint, upper bigint, budget bigint,
   new_batch bytea, new_payload bytea, hash text, proposed_time bigint, proposed_wall bigint, log_bytes_max bigint,
-  new_epoch bigint, ids text[], expiries bigint[], documents text[]
+  new_epoch bigint, ids text[], lefts bigint[], documents text[], tokens bigint[], places bigint[]
 ) returns setof lockkeeper_answer language plpgsql volatile as $$
 declare
   ends record;
@@ -238,16 +240,21 @@ begin
       delete from lockkeeper_records k where k.ledger = ends.ledger and k.revision = answer.end_revision;
     elsif found then
       if cardinality(ids) > 0 then
-        -- What has no document lasts longer, or is gone when it has no expiry either.
-        delete from lockkeeper_documents d using unnest(ids, expiries) as u (id, expires)
-        where d.ledger = ends.ledger and d.id = u.id and u.expires is null;
-        update lockkeeper_documents d set expires = u.expires
-        from unnest(ids, expiries, documents) as u (id, expires, document)
-        where d.ledger = ends.ledger and d.id = u.id and u.document is null and u.expires is not null;
-        insert into lockkeeper_documents (ledger, id, expires, document)
-        select ends.ledger, u.id, u.expires, u.document::jsonb
-        from unnest(ids, expiries, documents) as u (id, expires, document) where u.document is not null
-        on conflict (ledger, id) do update set expires = excluded.expires, document = excluded.document;
+        -- What has nothing left is gone; what has a token is granted now; the rest lasts longer. All times follow the stamp,
+        -- which the writer did not know, and so does a token: it is at least the stamp and the grants before it.
+        delete from lockkeeper_documents d using unnest(ids, lefts) as u (id, remains)
+        where d.ledger = ends.ledger and d.id = u.id and u.remains is null;
+        update lockkeeper_documents d
+        set expires = answer.stamp + u.remains, document = coalesce(u.document::jsonb, d.document)
+        from unnest(ids, lefts, documents, tokens) as u (id, remains, document, token)
+        where d.ledger = ends.ledger and d.id = u.id and u.token is null and u.remains is not null;
+        insert into lockkeeper_documents (ledger, id, created, expires, fencing_token, document)
+        select ends.ledger, u.id, answer.stamp, answer.stamp + u.remains, greatest(u.token, answer.stamp + u.place),
+          u.document::jsonb
+        from unnest(ids, lefts, documents, tokens, places) as u (id, remains, document, token, place)
+        where u.token is not null
+        on conflict (ledger, id) do update set created = excluded.created, expires = excluded.expires,
+          fencing_token = excluded.fencing_token, document = excluded.document;
       end if;
       answer.word := 'appended';
       answer.bytes := ends.volume + length(new_payload) - ends.base_volume;
@@ -321,8 +328,8 @@ create view lockkeeper_locks as
   select l.space, d.id as lock_id, d.document ->> 'key' as key,
     (d.document ->> 'start_line')::bigint as start_line, (d.document ->> 'end_line')::bigint as end_line,
     d.document ->> 'mode' as mode, d.document ->> 'owner' as owner, d.document ->> 'session_id' as session_id,
-    d.document ->> 'intention' as intention, (d.document ->> 'fencing_token')::bigint as fencing_token,
-    to_timestamp(((d.document ->> 'created')::bigint - e.lead) / 1000000.0) as created_at,
+    d.document ->> 'intention' as intention, d.fencing_token,
+    to_timestamp((d.created - e.lead) / 1000000.0) as created_at,
     to_timestamp((d.expires - e.lead) / 1000000.0) as expires_at
   from lockkeeper_ledgers l
   -- Written out, and no function: a view is read with its owner's rights and names, a function with the reader's.

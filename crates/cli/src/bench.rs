@@ -158,7 +158,7 @@ impl Bench {
         // Before whoever writes there, and so removed after it has ended.
         let leavings = Leavings::new(&engine)?;
         let space = leavings.space();
-        let (subject, _folder) = match self.door {
+        let (mut subject, _folder) = match self.door {
             Door::Socket | Door::Http => {
                 (Subject::Service(Private::start(folder, &engine, &self.durability, space)?), None)
             }
@@ -174,7 +174,7 @@ impl Bench {
         let mut measured = Vec::new();
         for what in self.what.all() {
             progress(&format!("{} for {}", what.name(), output::millis(length.0)));
-            measured.push(self.measure(&subject, *what, Duration::from_millis(length.0), &stop)?);
+            measured.push(self.measure(&mut subject, *what, Duration::from_millis(length.0), &stop)?);
         }
         progress("");
         let report = Report {
@@ -189,7 +189,13 @@ impl Bench {
         report.tell(context.global.json)
     }
 
-    fn measure(&self, subject: &Subject, what: What, length: Duration, stop: &AtomicBool) -> Result<Figures, Failure> {
+    fn measure(
+        &self,
+        subject: &mut Subject,
+        what: What,
+        length: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Figures, Failure> {
         let clients = if what == What::Handover { 2 } else { self.clients };
         let (times, spent) = match subject {
             Subject::Library(library) => {
@@ -232,7 +238,7 @@ impl Subject {
         }
     }
 
-    fn load(&self, held: u64, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn load(&mut self, held: u64, stop: &AtomicBool) -> anyhow::Result<()> {
         match self {
             Subject::Service(private) => private.load(held, stop),
             Subject::Library(library) => library.load(held),

@@ -165,6 +165,8 @@ struct CredentialEntry {
     operator: bool,
 }
 
+const NOTHING_NAMED: &str = "the default";
+
 /// Where a service keeps its ledgers. The URL may hold a password, so it is not shown.
 pub(crate) struct EngineChoice {
     pub(crate) url: String,
@@ -173,6 +175,11 @@ pub(crate) struct EngineChoice {
 }
 
 impl EngineChoice {
+    /// Nobody has named one.
+    pub(crate) fn is_default(&self) -> bool {
+        self.from == NOTHING_NAMED
+    }
+
     /// Says what to do about an engine that can't be used and that nobody may have meant.
     pub(crate) fn explain(&self, error: &EngineError) -> String {
         match self.from {
@@ -263,7 +270,7 @@ impl Config {
             .or_else(|| variable("REDIS_URL"))
             .unwrap_or_else(|| EngineChoice {
                 url: format!("file:{}", self.home.join("ledgers").display()),
-                from: "the default",
+                from: NOTHING_NAMED,
             })
     }
 

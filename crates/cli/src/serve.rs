@@ -138,6 +138,9 @@ impl Serve {
             listen: address.map(|address| format!("http://{address}")),
         };
         let place = engine.place();
+        if socket == config.socket() {
+            start::write_down_engine(config, &place);
+        }
         let read_anew =
             Box::new(|| Config::load().and_then(|config| config.policy()).map_err(|error| format!("{error:#}")));
         let traced = collector.map(|collector| (collector, Spans::new(metrics.clone())));

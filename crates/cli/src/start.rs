@@ -1,7 +1,7 @@
 //! Finds the service, and starts one in the background when none is configured and none runs: one, however many ask.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,9 +12,12 @@ use lockkeeper_client::{Client, Endpoint, Error};
 use lockkeeper_keeper::trace::TraceParent;
 
 use crate::config::{self, Config};
+use crate::output::note;
 
 /// Where a caller says which trace a command belongs to.
 const TRACE_VARIABLE: &str = "TRACEPARENT";
+/// Says in LOCKKEEPER_HOME which engine the service of this user has.
+const ENGINE_FILE: &str = "service.engine";
 /// How long a service may take to start, and others to wait for it.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 /// The longest name that a socket may have on every system, with what its hidden name has more.
@@ -40,9 +43,38 @@ fn connected(config: &Config, url: Option<&str>) -> Result<Client, Error> {
         start(config)?;
         Client::connect(endpoint)
     })?;
+    if let Some(warning) = other_engine(config) {
+        note!("Warning: {warning}");
+        note!("Hint: lockkeeper stop; the next command starts one that does");
+    }
     // A service that is killed while a command waits or holds is started again by that command.
     let of_revive = config.clone();
     Ok(connected.revived_by(Arc::new(move || start(&of_revive))))
+}
+
+/// Takes down where the service of this user keeps its locks, for commands that were told of another place.
+pub(crate) fn write_down_engine(config: &Config, place: &str) {
+    // Only for a warning: no reason not to serve.
+    let file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(config.home.join(ENGINE_FILE));
+    if let Err(error) = file.and_then(|mut file| file.write_all(place.as_bytes())) {
+        tracing::warn!(%error, "which engine is used could not be written down");
+    }
+}
+
+/// What to say when the service that runs keeps its locks elsewhere than where this command was told to look. Whoever exports a
+/// new engine and goes on with the old service is alone in a world of its own.
+fn other_engine(config: &Config) -> Option<String> {
+    let choice = config.engine();
+    if choice.is_default() {
+        return None;
+    }
+    let used = std::fs::read_to_string(config.home.join(ENGINE_FILE)).ok()?;
+    let wanted = lockkeeper_engine::place_of(&choice.url).ok()?;
+    (used != wanted).then(|| {
+        let from = choice.from;
+        format!("the service that runs keeps its locks in {used}, not in {wanted} as {from} says")
+    })
 }
 
 fn start(config: &Config) -> Result<(), Error> {

@@ -25,11 +25,21 @@ use super::flood::Times;
 use super::{HAND_OVER_PAUSE, What, servers};
 
 pub(crate) struct Library {
-    runtime: tokio::runtime::Runtime,
-    keeper: Keeper,
-    /// Where others can serve the same ledger: what it is opened with.
-    shared: Option<(String, Durability, Space)>,
+    engine: String,
+    durability: Durability,
+    space: Space,
+    /// `None` while others serve the ledger: they are not to tell it what they do.
+    own: Option<Own>,
     stop: Arc<AtomicBool>,
+}
+
+/// A keeper and what it runs on.
+struct Own {
+    // Before the runtime, whose tasks it speaks to.
+    keeper: Keeper,
+    runtime: tokio::runtime::Runtime,
+    /// Others can serve the same ledger.
+    is_shared: bool,
 }
 
 /// A question as the keeper takes it.
@@ -46,41 +56,56 @@ impl Library {
         space: &Space,
         stop: Arc<AtomicBool>,
     ) -> anyhow::Result<Library> {
-        // One thread: nobody has to be woken for an answer.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (keeper, is_shared) = runtime.block_on(keeper(engine, durability, space))?;
-        let shared = is_shared.then(|| (engine.to_owned(), durability, space.clone()));
-        Ok(Library { runtime, keeper, shared, stop })
+        let (engine, space) = (engine.to_owned(), space.clone());
+        let mut library = Library { engine, durability, space, own: None, stop };
+        library.own()?;
+        Ok(library)
+    }
+
+    fn own(&mut self) -> anyhow::Result<&Own> {
+        let own = match self.own.take() {
+            Some(own) => own,
+            None => {
+                // One thread: nobody has to be woken for an answer.
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let (keeper, is_shared) = runtime.block_on(keeper(&self.engine, self.durability, &self.space))?;
+                Own { keeper, runtime, is_shared }
+            }
+        };
+        Ok(self.own.insert(own))
     }
 
     /// Takes so many locks, and goes on holding them.
-    pub(crate) fn load(&self, held: u64) -> anyhow::Result<()> {
+    pub(crate) fn load(&mut self, held: u64) -> anyhow::Result<()> {
         let loaders = (0..ask::LOADERS as u64).map(|loader| prepare("held", loader, &ask::load(loader, held)));
         let loaders = loaders.collect::<anyhow::Result<Vec<_>>>()?;
         let times = self.flood(loaders, None)?;
         times.first_failure.map_or(Ok(()), |failure| bail!("what is to be held could not be taken: {failure}"))
     }
 
-    pub(crate) fn measure(&self, what: What, clients: usize, held: u64, length: Duration) -> anyhow::Result<Times> {
+    pub(crate) fn measure(&mut self, what: What, clients: usize, held: u64, length: Duration) -> anyhow::Result<Times> {
         let all = (0..clients as u64).map(|client| prepare("client", client, &ask::asks(what, client, held)));
         let all = all.collect::<anyhow::Result<Vec<_>>>()?;
-        match (what, &self.shared) {
-            (What::Handover, Some((engine, durability, space))) => {
-                let start = || servers::Server::start(engine.clone(), *durability, space.clone());
+        match what {
+            What::Handover if self.own()?.is_shared => {
+                self.own = None;
+                let start = || servers::Server::start(self.engine.clone(), self.durability, self.space.clone());
                 servers::hand_over([start()?, start()?], all, length, &self.stop)
             }
-            (What::Handover, None) => self.hand_over(all, length),
+            What::Handover => self.hand_over(all, length),
             _ => self.flood(all, Some(length)),
         }
     }
 
     /// Without a length: everything once.
-    fn flood(&self, clients: Vec<Vec<Prepared>>, length: Option<Duration>) -> anyhow::Result<Times> {
+    fn flood(&mut self, clients: Vec<Vec<Prepared>>, length: Option<Duration>) -> anyhow::Result<Times> {
         let end = length.map(|length| Instant::now() + length);
-        self.runtime.block_on(async {
+        let stop = self.stop.clone();
+        let own = self.own()?;
+        own.runtime.block_on(async {
             let mut tasks = tokio::task::JoinSet::new();
             for steps in clients {
-                tasks.spawn(ask_in_turn(self.keeper.clone(), steps, end, self.stop.clone()));
+                tasks.spawn(ask_in_turn(own.keeper.clone(), steps, end, stop.clone()));
             }
             let mut all = Times::default();
             while let Some(times) = tasks.join_next().await {
@@ -93,7 +118,7 @@ impl Library {
                 all.failures += times.failures;
                 all.first_failure = all.first_failure.or(times.first_failure);
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }
             all.elapsed = length.unwrap_or_default();
@@ -101,19 +126,21 @@ impl Library {
         })
     }
 
-    fn hand_over(&self, mut clients: Vec<Vec<Prepared>>, length: Duration) -> anyhow::Result<Times> {
+    fn hand_over(&mut self, mut clients: Vec<Vec<Prepared>>, length: Duration) -> anyhow::Result<Times> {
         let mut times = Times::default();
         let began = Instant::now();
-        self.runtime.block_on(async {
-            if !answer(&self.keeper, &clients[0][0]).await? {
+        let stop = self.stop.clone();
+        let own = self.own()?;
+        own.runtime.block_on(async {
+            if !answer(&own.keeper, &clients[0][0]).await? {
                 bail!("the first lock was refused");
             }
-            while began.elapsed() < length && !self.stop.load(Ordering::Relaxed) {
-                let (keeper, take) = (self.keeper.clone(), clients[1][0].clone());
+            while began.elapsed() < length && !stop.load(Ordering::Relaxed) {
+                let (keeper, take) = (own.keeper.clone(), clients[1][0].clone());
                 let waiter = tokio::spawn(async move { (answer(&keeper, &take).await, Instant::now()) });
                 tokio::time::sleep(HAND_OVER_PAUSE).await;
                 let asked = Instant::now();
-                let released = answer(&self.keeper, &clients[0][1]).await?;
+                let released = answer(&own.keeper, &clients[0][1]).await?;
                 let (granted, at) = waiter.await?;
                 if granted? && released {
                     times.rounds.push((at - asked).as_nanos() as u64);

@@ -221,6 +221,25 @@ fn a_service_ends_on_a_signal_and_leaves_no_socket() {
 }
 
 #[test]
+fn whoever_names_another_engine_than_the_service_has_is_warned() {
+    let house = House::new();
+    let named = |arguments: &[&str]| {
+        let mut command = house.command("a", arguments);
+        crate::house::said(command.env("LOCKKEEPER_ENGINE", "memory:").output().expect("the program runs"))
+    };
+    assert_eq!(house.say("a", &["lock", "acquire", "f"]).code, 0);
+    let warned = named(&["lock", "list"]);
+    let (from, to) =
+        (format!("file:{}", house.home().join("ledgers").display()), "not in memory: as LOCKKEEPER_ENGINE says");
+    assert!(warned.code == 0 && warned.err.contains(&from) && warned.err.contains(to), "{warned:?}");
+    assert!(warned.err.contains("lockkeeper stop"), "{warned:?}");
+    assert_eq!(house.say("a", &["lock", "list"]).err, "", "who names none is not warned");
+    named(&["stop"]);
+    let followed = named(&["lock", "list"]);
+    assert!(followed.code == 0 && followed.err.is_empty(), "{followed:?}");
+}
+
+#[test]
 fn a_password_on_the_command_line_is_refused_with_the_way_out() {
     let house = House::new();
     for engine in ["redis://me:secret@127.0.0.1:1", "postgres://127.0.0.1:1/db?password=secret"] {

@@ -117,7 +117,7 @@ async fn there_are_never_more_connections_than_places() {
     for number in 0..12 {
         let pools = pools.clone();
         tasks.spawn(async move {
-            for round in 0..if deep() { 200 } else { 15 } {
+            for round in 0..if deep() { 60 } else { 15 } {
                 let outer = if number % 3 == 0 { Some(pools.connection().await?) } else { None };
                 let work = async || {
                     drop(outer);

@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
-    RedisResult, Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
 use tokio_rustls::TlsConnector;
 
 use super::address::{Host, Login};
@@ -88,23 +85,6 @@ impl Connection {
 
     /// Asks, and waits no longer than the limit; a command of many bytes is given more.
     pub(super) async fn ask(&self, command: &Cmd, bytes: usize) -> Result<Value, Trouble> {
-        let mut line = self.line.clone();
-        self.wait(bytes, line.send_packed_command(command)).await
-    }
-
-    /// The same, for a command that tells others something: they are told before whoever asks is answered.
-    ///
-    /// Redis writes first to whom it had something to say last, and that would be the answer. With a word to the same
-    /// connection before the command, it is those who listen.
-    pub(super) async fn publish(&self, command: Cmd, bytes: usize) -> Result<Value, Trouble> {
-        let mut both = Pipeline::with_capacity(2);
-        both.add_command(redis::cmd("PING")).add_command(command);
-        let mut line = self.line.clone();
-        let answer = async { Ok(line.send_packed_commands(&both, 1, 1).await?.pop().unwrap_or(Value::Nil)) };
-        self.wait(bytes, answer).await
-    }
-
-    async fn wait(&self, bytes: usize, answer: impl Future<Output = RedisResult<Value>>) -> Result<Value, Trouble> {
         let host = &self.host;
         if self.is_gone() {
             return Err(Trouble::Unsent(EngineError::Unreachable(format!(
@@ -112,7 +92,8 @@ impl Connection {
             ))));
         }
         let time_limit = self.time_limit + Duration::from_millis(bytes as u64 * 1000 / BYTES_A_SECOND);
-        match tokio::time::timeout(time_limit, answer).await {
+        let mut line = self.line.clone();
+        match tokio::time::timeout(time_limit, line.send_packed_command(command)).await {
             Ok(Ok(Value::ServerError(error))) => Err(Trouble::Refused {
                 code: error.code().to_owned(),
                 text: error.details().unwrap_or_default().to_owned(),

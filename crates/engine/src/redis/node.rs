@@ -49,10 +49,6 @@ impl Node {
         self.connection().await?.ask(command, bytes).await
     }
 
-    pub(super) async fn publish(&self, command: &Cmd, bytes: usize) -> Result<Value, Trouble> {
-        self.connection().await?.publish(command.clone(), bytes).await
-    }
-
     /// The connection, made and examined if there is none. As long as that has just failed, it is not tried again.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, Trouble> {
         // Held while connecting: whoever comes meanwhile gets the same connection, or the same failure.

@@ -11,7 +11,7 @@ const NEEDED: &str = "~lockkeeper:* &lockkeeper:* +@read +@write +@pubsub +@conn
 const NEEDED_TO_SHARE: &str = "~lock:file:*";
 
 /// All that is done with a ledger, with keys of a space that nobody has.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 16] = [
     "HMGET lockkeeper:{}:head format",
     "HSET lockkeeper:{}:head format 1",
     "XLEN lockkeeper:{}:log",
@@ -28,7 +28,6 @@ const COMMANDS: [&str; 17] = [
     "SSUBSCRIBE lockkeeper:{}:moved:0",
     "EVALSHA x 1 lockkeeper:{}:head",
     "TIME",
-    "PING",
 ];
 
 /// All that is done with files that are shared.
@@ -39,7 +38,7 @@ const COMMANDS_TO_SHARE: [&str; 4] =
 pub(super) async fn check(connection: &Connection, shares: bool) -> Result<(), EngineError> {
     let more: &[&str] = if shares { &COMMANDS_TO_SHARE } else { &[] };
     let commands: Vec<&[u8]> = COMMANDS.iter().chain(more).map(|command| command.as_bytes()).collect();
-    let call = script::PERMISSIONS.by_text(&Call { keys: &[], args: &commands, is_heard: false });
+    let call = script::PERMISSIONS.by_text(&Call { keys: &[], args: &commands });
     let denied = ask(connection, call).await?;
     if denied.is_empty() {
         return Ok(());

@@ -73,8 +73,6 @@ impl Script {
 pub(super) struct Call<'a> {
     pub(super) keys: &'a [&'a str],
     pub(super) args: &'a [&'a [u8]],
-    /// Others listen to what it tells, and are to hear it first.
-    pub(super) is_heard: bool,
 }
 
 impl Call<'_> {

@@ -59,7 +59,6 @@ impl RedisStore {
         at: Position,
         bounds: Bounds,
         more: &[&[u8]],
-        is_heard: bool,
     ) -> Result<Answer, Trouble> {
         let first = [
             format!("{:016x}", at.epoch),
@@ -69,7 +68,7 @@ impl RedisStore {
             bounds.upper.to_string(),
         ];
         let args: Vec<&[u8]> = first.iter().map(String::as_bytes).chain(more.iter().copied()).collect();
-        let value = self.run(script, &Call { keys, args: &args, is_heard }).await?;
+        let value = self.run(script, &Call { keys, args: &args }).await?;
         if let Some(listening) = reply::listening(&value) {
             self.alone.store(listening <= 1, Ordering::Relaxed);
         }
@@ -77,20 +76,18 @@ impl RedisStore {
     }
 
     async fn run(&self, script: &Script, call: &Call<'_>) -> Result<Value, Trouble> {
-        match self.put(&script.by_hash(call), call.bytes(), call.is_heard).await {
-            Err(trouble) if trouble.is_code("NOSCRIPT") => {
-                self.put(&script.by_text(call), call.bytes(), call.is_heard).await
-            }
+        match self.put(&script.by_hash(call), call.bytes()).await {
+            Err(trouble) if trouble.is_code("NOSCRIPT") => self.put(&script.by_text(call), call.bytes()).await,
             answer => answer,
         }
     }
 
     /// Asks the node that has the ledger; once more if it is another one by now.
-    async fn put(&self, command: &Cmd, bytes: usize, is_heard: bool) -> Result<Value, Trouble> {
+    async fn put(&self, command: &Cmd, bytes: usize) -> Result<Value, Trouble> {
         let mut tries = 0;
         loop {
             let node = self.nodes.of(self.keys.slot).await?;
-            let answer = if is_heard { node.publish(command, bytes).await } else { node.ask(command, bytes).await };
+            let answer = node.ask(command, bytes).await;
             let Err(trouble) = answer else { return answer };
             let misplaced = trouble.is_wrong_place();
             if misplaced {
@@ -140,11 +137,10 @@ impl Store for RedisStore {
 
     async fn look(&self, at: Position, bounds: Bounds, budget: usize) -> Result<Answer, remote::Trouble> {
         let budget = budget.to_string();
-        self.told(self.ask(&script::LOOK, &self.ledger_keys(), at, bounds, &[budget.as_bytes()], false).await)
+        self.told(self.ask(&script::LOOK, &self.ledger_keys(), at, bounds, &[budget.as_bytes()]).await)
     }
 
     async fn append(&self, at: Position, bounds: Bounds, entry: Entry<'_>) -> Result<Answer, remote::Trouble> {
-        let alone = self.alone.load(Ordering::Relaxed);
         let script = if entry.frees { &*script::APPEND_FREEING } else { &*script::APPEND_TAKING };
         let texts = [
             entry.page_bytes.to_string(),
@@ -153,7 +149,7 @@ impl Store for RedisStore {
             entry.proposed.wall.to_string(),
             entry.log_bytes_max.to_string(),
             entry.epoch.map(|epoch| format!("{epoch:016x}")).unwrap_or_default(),
-            if alone { 0 } else { NOTE_BYTES_MAX }.to_string(),
+            if self.alone.load(Ordering::Relaxed) { 0 } else { NOTE_BYTES_MAX }.to_string(),
         ];
         let [page, id, time, wall, room, epoch, note] = texts.each_ref().map(String::as_bytes);
         let channel = self.keys.channel.as_bytes();
@@ -164,7 +160,7 @@ impl Store for RedisStore {
             entry.shown.iter().map(|shown| shown.left.map_or(0, |left| left.0.max(1)).to_string()).collect();
         keys.extend(entry.shown.iter().map(|shown| shown.name.as_str()));
         more.extend(left.iter().map(String::as_bytes));
-        match self.ask(script, &keys, at, bounds, &more, !alone).await {
+        match self.ask(script, &keys, at, bounds, &more).await {
             Err(trouble) if trouble.is_code("OOM") => Err(remote::Trouble::Full),
             Err(trouble) if trouble.is_code("SHARED") => Err(remote::Trouble::Unchanged(self.not_sharing())),
             answer => self.told(answer),
@@ -174,7 +170,7 @@ impl Store for RedisStore {
     async fn part(&self, name: &str, index: u64) -> Result<Option<Vec<u8>>, remote::Trouble> {
         let mut command = redis::cmd("LINDEX");
         command.arg(self.keys.snapshot(name)).arg(index);
-        match self.told(self.put(&command, PART_BYTES, false).await)? {
+        match self.told(self.put(&command, PART_BYTES).await)? {
             Value::BulkString(part) => Ok(Some(part)),
             _ => Ok(None),
         }
@@ -183,7 +179,7 @@ impl Store for RedisStore {
     async fn store_part(&self, name: &str, index: u64, part: &[u8]) -> Result<(), remote::Trouble> {
         let (key, index, seconds) = (self.keys.snapshot(name), index.to_string(), ABANDONED_SECONDS.to_string());
         let args: [&[u8]; 3] = [index.as_bytes(), part, seconds.as_bytes()];
-        self.told(self.run(&script::STORE_PART, &Call { keys: &[&key], args: &args, is_heard: false }).await)?;
+        self.told(self.run(&script::STORE_PART, &Call { keys: &[&key], args: &args }).await)?;
         Ok(())
     }
 
@@ -192,13 +188,13 @@ impl Store for RedisStore {
         let [head, log] = self.ledger_keys();
         let (count, bytes) = (snapshot.count.to_string(), snapshot.bytes.to_string());
         let more = [&snapshot.name, &count, &bytes, &snapshot.hash, &self.keys.snapshots].map(String::as_bytes);
-        self.told(self.ask(&script::SWITCH, &[head, log, &upload], at, bounds, &more, false).await)
+        self.told(self.ask(&script::SWITCH, &[head, log, &upload], at, bounds, &more).await)
     }
 
     async fn discard(&self, name: &str) {
         let mut command = redis::cmd("UNLINK");
         command.arg(self.keys.snapshot(name));
-        let _ = self.put(&command, 0, false).await;
+        let _ = self.put(&command, 0).await;
     }
 
     /// Listens at the node that has the ledger now.
@@ -235,7 +231,7 @@ impl Store for RedisStore {
     async fn look_outside(&self, names: &[String]) -> Result<Vec<Outside>, EngineError> {
         let mark = format!("lockkeeper {}", self.keys.head);
         let keys: Vec<&str> = names.iter().map(String::as_str).collect();
-        let call = Call { keys: &keys, args: &[mark.as_bytes()], is_heard: false };
+        let call = Call { keys: &keys, args: &[mark.as_bytes()] };
         let value = self.run(&script::LOOK_OUTSIDE, &call).await.map_err(|trouble| trouble.into_error(&self.place))?;
         read_outside(value).ok_or_else(|| self.not_understood())
     }

@@ -17,6 +17,11 @@ impl Mode {
         !matches!((self, other), (Mode::Shared, Mode::Shared))
     }
 
+    /// Who has this needs no other.
+    pub const fn is_as_good_as(self, other: Mode) -> bool {
+        matches!((self, other), (Mode::Exclusive, _) | (Mode::Shared, Mode::Shared))
+    }
+
     pub const fn word(self) -> &'static str {
         match self {
             Mode::Exclusive => "exclusive",

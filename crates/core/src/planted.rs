@@ -28,6 +28,7 @@ bugs! {
     SnapshotWithoutTokens "a snapshot forgets how far the fencing tokens have come",
     SnapshotWithoutQuota "a snapshot forgets what counts toward the quota",
     ForgottenSync "a grant is told before it is durable",
+    TornTaken "a record of which the power loss left a part is taken for whole",
     FailedSyncTold "what waits for a sync that failed is told as granted",
     UnknownIsNothing "of an unknown outcome it is said that nothing was changed",
     NoConfirm "a list is told without a look at whether the ledger moved",

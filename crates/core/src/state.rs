@@ -333,7 +333,7 @@ impl State {
         let mut own = self.own_on_key(session, &target.key);
         own.any(|lock| {
             let reaches = lock.target.span.intersection(target.span) == Some(target.span);
-            reaches && (lock.mode == Mode::Exclusive || mode == Mode::Shared)
+            reaches && lock.mode.is_as_good_as(mode)
         })
     }
 

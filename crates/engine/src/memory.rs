@@ -10,6 +10,7 @@ use lockkeeper_core::time::Stamp;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
+use crate::embedded::torn;
 use crate::time_source::{Machine, TimeSource};
 use crate::{
     Append, Appended, Base, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, PAYLOAD_BYTES_MAX,
@@ -39,6 +40,20 @@ impl Memory {
         let ledgers = self.ledgers.lock().expect("no holder panics");
         if let Some(ledger) = ledgers.get(space) {
             ledger.lose_after(revision);
+        }
+    }
+}
+
+impl Memory {
+    /// Loses what a disk loses with its power, as its log would be read again: see [`crate::Embedded`]. Everything up to
+    /// `durable` was synced; of the rest, `is_lost` says for each sector whether it was not yet written.
+    pub fn lose_power(&self, space: &Space, durable: u64, is_lost: &mut dyn FnMut() -> bool) {
+        let ledgers = self.ledgers.lock().expect("no holder panics");
+        if let Some(ledger) = ledgers.get(space) {
+            let mut pages = ledger.pages();
+            pages.records = torn::survivors(pages.base, &pages.records, durable, is_lost);
+            pages.bytes = weigh(&pages.records);
+            ledger.tell(pages.end().revision);
         }
     }
 }

@@ -180,6 +180,33 @@ fn holders_and_waiters_of_a_rewritten_ledger_are_told() {
 }
 
 #[test]
+fn who_lost_the_better_of_two_locks_with_a_rewritten_ledger_is_told() {
+    let mut house = House::new();
+    let shared = |command: Command| match command {
+        Command::Acquire(mut acquire) => {
+            acquire.wants[0].mode = Mode::Shared;
+            acquire.request = None;
+            Command::Acquire(acquire)
+        }
+        other => other,
+    };
+    house.settle(0, 0, vec![shared(acquire("a", &["x"], 0))]);
+    let told = house.settle(1, 1, vec![acquire("a", &["x"], 0)]);
+    let Answer::Granted { locks, .. } = &told[0].answer else { panic!("{told:?}") };
+    let (id, last_token) = (locks[0].id, house.desk.state().last_token());
+    house.records.pop();
+    let base = Base::Rewritten { snapshot: None, position: Position { epoch: 1, ..Position::ORIGIN } };
+    let folded = house.desk.fold(Delta { base, records: house.records.clone() }).unwrap();
+    let locks = folded.rewritten.expect("noticed").known;
+    house.settle(3, 3, vec![Command::Mourn { locks, last_token }]);
+    let renew = Command::Renew { actor: actor("a"), which: Which::Id(id), ttl: None, token: None };
+    let renew = Asked { ticket: Some(Ticket(99)), command: renew };
+    assert!(house.desk.decide(BatchId(9), stamp(4), vec![renew]).is_none());
+    let told = house.desk.settle_unrecorded();
+    assert!(matches!(&told[0].answer, Answer::Refused(Refusal::LockLost { .. })), "{told:?}");
+}
+
+#[test]
 fn a_release_serves_as_many_waiters_as_there_can_be_in_one_batch() {
     let mut house = House::new();
     house.settle(0, 0, vec![acquire("holder", &["x"], 0)]);

@@ -410,6 +410,14 @@ impl Auditor {
         }
     }
 
+    /// Nobody who may has asked for its end, or for another in its place.
+    pub(crate) fn should_last(&self, lock: &Lock) -> bool {
+        let wants = |ask: &&Ask| ask.wants.iter().any(|want| want.target == lock.target);
+        let open = self.asks.iter().filter(|ask| ask.session == lock.session && !ask.granted && ask.refused.is_none());
+        self.known.get(&lock.token).is_some_and(|known| known.end_asked.is_none())
+            && !open.into_iter().any(|ask| wants(&ask))
+    }
+
     /// The owner was told what was released.
     pub(crate) fn released(&mut self, now: u64, session: &SessionId, locks: &[Arc<Lock>]) {
         for lock in locks {

@@ -15,7 +15,7 @@ use lockkeeper_engine::{
 use tokio::sync::watch;
 
 use crate::air::{Air, SimTime};
-use crate::weather::Kind;
+use crate::weather::{Kind, SYNC_QUICK};
 
 /// The one ledger of a run, and those who are linked to it.
 pub(crate) struct Store {
@@ -55,11 +55,11 @@ impl Store {
         delta.records.last().map_or(base, |record| record.position.revision)
     }
 
-    /// The power goes: of what was not synced, some is on the disk and some is not, but no hole is left.
+    /// The power goes: of what was not synced, some sectors are on the disk and some are not, in no order.
     pub(crate) async fn lose_power(&self) {
-        let (synced, end) = (self.synced.load(Ordering::Relaxed), self.end().await);
-        let kept = self.air.rng().u64(synced.min(end)..=end);
-        self.memory.lose_after(&self.space, kept);
+        let synced = self.synced.load(Ordering::Relaxed);
+        let share = self.air.rng().u8(..=10);
+        self.memory.lose_power(&self.space, synced, &mut || self.air.rng().u8(..10) < share);
     }
 
     /// Another machine takes over and has not heard of the last few batches.
@@ -233,7 +233,7 @@ impl Link {
         match self.clone().append_to_store(expected, proposed, batch).await {
             Append::Appended(appended) if self.on_disk() => {
                 // A quick disk is waited for on the spot, by those who need it.
-                if awaited && self.air().rng().bool() {
+                if awaited && weather.sync <= SYNC_QUICK && self.air().rng().bool() {
                     self.synced(appended.position.revision);
                     return Append::Appended(appended);
                 }
@@ -247,7 +247,8 @@ impl Link {
     /// The disk gets round to what was written.
     fn sync_later(self: Arc<Link>, revision: u64, awaited: bool) {
         tokio::spawn(async move {
-            self.air().way(if awaited { 8 } else { 18 }).await;
+            let sync = self.air().weather.sync;
+            self.air().way(if awaited { sync } else { sync + 10 }).await;
             if self.dead.load(Ordering::Relaxed) || self.is_broken() {
                 return;
             }

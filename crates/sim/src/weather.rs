@@ -2,6 +2,9 @@
 
 use fastrand::Rng;
 
+/// A disk that takes no longer is waited for on the spot.
+pub(crate) const SYNC_QUICK: u64 = 8;
+
 /// What the ledger of a run is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -49,6 +52,8 @@ pub struct Weather {
     pub client_deaths: u64,
     pub full_disk: u64,
     pub sync_fails: u64,
+    /// How long a sync takes, at most.
+    pub sync: u64,
     /// Mean time between two failovers; zero: none.
     pub failovers: u64,
     pub wall_jumps: bool,
@@ -91,6 +96,7 @@ impl Weather {
             client_deaths: 0,
             full_disk: 0,
             sync_fails: 0,
+            sync: SYNC_QUICK,
             failovers: 0,
             wall_jumps: false,
             clock_step: 1,
@@ -126,6 +132,7 @@ impl Weather {
         let lag = if calm || kind == Kind::Disk || aside.bool() { 0 } else { aside.u64(..=300) };
         let suspends = !calm && aside.u8(..3) == 0;
         let crowded = aside.u8(..25) == 0;
+        let slow_disk = !calm && aside.u8(..3) == 0;
         Weather {
             kind,
             servers: if kind == Kind::Disk { 1 } else { rng.usize(2..=4) },
@@ -151,6 +158,7 @@ impl Weather {
             client_deaths,
             full_disk: if kind == Kind::Disk { full_disk } else { 0 },
             sync_fails: if kind == Kind::Disk { sync_fails } else { 0 },
+            sync: if slow_disk { aside.u64(20..400) } else { SYNC_QUICK },
             failovers: if kind == Kind::Forgetful { failovers } else { 0 },
             wall_jumps: rng.bool(),
             // No coarser than the hundredth that holders allow for.

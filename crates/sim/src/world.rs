@@ -27,6 +27,8 @@ use crate::wishes::{everything, look_at, wanting};
 const ALIVE: u64 = 30_000_000 + 4_000_000;
 /// A paused server hears it later by as much.
 const PAUSE_MAX: u64 = 10_000;
+/// So many starts in a row do not fail by chance.
+const STARTS_MAX: u32 = 1000;
 /// Everything is free this long after everybody is gone: a dead waiter may get its turn first.
 const ALL_FREE: Duration = Duration::from_secs(30 + 10 + 8 + 3);
 
@@ -84,7 +86,9 @@ fn run_unguarded(seed: u64, traced: bool) -> Report {
         let mut rng = Rng::with_seed(seed);
         let weather = Weather::draw(&mut rng);
         let world = World::new(weather.clone(), rng, traced).await;
-        world.clone().storm().await;
+        let clients = world.clone().storm().await;
+        world.clear_up().await;
+        world.account(&clients).await;
         world.reckon().await;
         let mut auditor = world.auditor();
         let (broken, trace_hash) = (auditor.broken().to_vec(), auditor.trace_hash());
@@ -169,15 +173,16 @@ impl World {
     }
 
     /// Everybody at work, and everything that may go wrong.
-    async fn storm(self: Arc<World>) {
+    async fn storm(self: Arc<World>) -> Vec<Arc<Client>> {
         for server in &self.servers {
-            while !server.start().await {}
+            self.start(server).await;
         }
+        let numbers = 0..self.air.weather.clients;
+        let clients: Vec<_> = numbers.map(|number| Arc::new(Client::new(number, self.clone()))).collect();
         let mut tasks = Vec::new();
-        for number in 0..self.air.weather.clients {
-            let client = Arc::new(Client::new(number, self.clone()));
+        for client in &clients {
             tasks.push(tokio::spawn(client.clone().live()));
-            tasks.push(tokio::spawn(client.beat()));
+            tasks.push(tokio::spawn(client.clone().beat()));
         }
         tasks.push(tokio::spawn(self.clone().crashes()));
         tasks.push(tokio::spawn(self.clone().pauses()));
@@ -188,6 +193,18 @@ impl World {
             task.abort();
             let _ = task.await;
         }
+        clients
+    }
+
+    /// Starts a server. What it needs for that is away for moments, never for good.
+    async fn start(&self, server: &Server) {
+        for _ in 0..STARTS_MAX {
+            if server.start().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.auditor().breaks("P12", || "a server can't be started any more".to_owned());
     }
 
     async fn every(&self, mean: u64) {
@@ -203,9 +220,7 @@ impl World {
             let longest = self.air.weather.downtime;
             let downtime = if longest > 40_000 { longest } else { self.air.rng().u64(..=longest) };
             tokio::time::sleep(Duration::from_millis(downtime)).await;
-            while !self.servers[number].start().await {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            self.start(&self.servers[number]).await;
             let now = self.air.now();
             self.auditor().note(now, 100 + number, "start", || "starts".to_owned());
         }
@@ -260,7 +275,7 @@ impl World {
                 }
                 if self.servers[number].is_broken() {
                     self.kill(number).await;
-                    while !self.servers[number].start().await {}
+                    self.start(&self.servers[number]).await;
                 }
             }
         }
@@ -275,8 +290,8 @@ impl World {
         }
     }
 
-    /// The sky clears, everybody is gone: what is left must be in order, and soon free.
-    async fn reckon(&self) {
+    /// The sky clears, and every server is up.
+    async fn clear_up(&self) {
         self.air.clear_up();
         self.store.set_full(false);
         for number in 0..self.servers.len() {
@@ -284,9 +299,34 @@ impl World {
                 self.servers[number].kill();
             }
             if !self.servers[number].is_up() {
-                while !self.servers[number].start().await {}
+                self.start(&self.servers[number]).await;
             }
         }
+    }
+
+    /// A store that forgot something has everybody told who lost by it, if a server lives that knew of it.
+    async fn account(&self, clients: &[Arc<Client>]) {
+        let weather = &self.air.weather;
+        if weather.kind != Kind::Forgetful || weather.crashes > 0 {
+            return;
+        }
+        let believed: Vec<_> = clients.iter().map(|client| client.believed()).collect();
+        self.everybody_looks().await;
+        for (client, believed) in clients.iter().zip(believed) {
+            client.account(believed).await;
+        }
+    }
+
+    /// Whoever has not yet seen that the ledger was rewritten sees it now, and writes down what it knew.
+    async fn everybody_looks(&self) {
+        for server in &self.servers {
+            let _ = server.look(|_| ()).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    /// Everybody is gone: what is left must be in order, and soon free.
+    async fn reckon(&self) {
         tokio::time::sleep(ALL_FREE).await;
         self.check_replay().await;
         let session = SessionId::parse("reckoner").expect("a session");
@@ -306,17 +346,13 @@ impl World {
 
     /// What each server knows is what the ledger says to somebody who reads it from the beginning.
     async fn check_replay(&self) {
-        // Whoever has not yet seen that the ledger was rewritten sees it now, and writes down what it knew.
-        for server in &self.servers {
-            let _ = server.look(|_| ()).await;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.everybody_looks().await;
         let reader = Server::new(
             self.store.clone(),
             Settings { writer: Some(99), has_threads: false, ..Settings::default() },
             1,
         );
-        while !reader.start().await {}
+        self.start(&reader).await;
         let Reply::Said(Ok(anew)) = reader.look(lockkeeper_core::state::State::snapshot).await else {
             self.auditor().breaks("P12", || "the ledger can't be read anew".to_owned());
             return;

@@ -250,7 +250,7 @@ impl State {
         for want in if wants.len() == 1 { wants.to_vec() } else { each_once(wants) } {
             match self.own_lock(session, &want.target) {
                 None => parts.new.push(want),
-                Some((id, held)) if held == Mode::Exclusive || want.mode == Mode::Shared => parts.refreshed.push(id),
+                Some((id, held)) if held.is_as_good_as(want.mode) => parts.refreshed.push(id),
                 Some((id, _)) if planted::is(Bug::UpgradeUnchecked) => parts.replaced.push(id),
                 Some((id, _)) => {
                     parts.replaced.push(id);

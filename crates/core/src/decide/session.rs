@@ -101,10 +101,11 @@ impl Deciding<'_> {
         let unknown = |lock: &&Arc<Lock>| {
             let held = self.state.lock(lock.id).is_some_and(|kept| kept.token == lock.token);
             let mourned = mourned.contains(&(Some(lock.id), Some(lock.token)));
-            // Told already, or meanwhile the session's again.
+            // Told already, or meanwhile the session's again; a shared lock is not what an exclusive one was.
             let entry = self.state.entry(&lock.session);
+            let as_good = |id: &LockId| self.state.lock(*id).is_some_and(|kept| kept.mode.is_as_good_as(lock.mode));
             let settled = entry.is_some_and(|entry| {
-                entry.locks.contains_key(&lock.target)
+                entry.locks.get(&lock.target).is_some_and(as_good)
                     || entry.lost.get(&lock.target).is_some_and(|loss| loss.lock == lock.id)
             });
             !held && !settled && !mourned

@@ -14,6 +14,7 @@ mod snapshot;
 mod stock;
 mod sync;
 mod tail;
+pub(crate) mod torn;
 mod view;
 mod walk;
 

@@ -1,15 +1,48 @@
 //! What a client does beside its own locks.
 
+use std::sync::Arc;
+
 use lockkeeper_core::command::{Command, Which};
-use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::lock::Lock;
+use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{AgentName, Intention};
 use lockkeeper_core::time::Millis;
 
 use super::{Client, Heard};
 use crate::ends::Ends;
+use crate::server::Reply;
 use crate::wishes::drawn_target;
 
 impl Client {
+    /// What it believes to hold now.
+    pub(crate) fn believed(&self) -> Vec<Arc<Lock>> {
+        let now = self.now();
+        self.mind().held.values().filter(|(_, until)| now < *until).map(|(lock, _)| lock.clone()).collect()
+    }
+
+    /// When the storm is over: whatever it believed to hold is still its own, or it is told that it lost it. Nobody is told that
+    /// such a lock never was.
+    pub(crate) async fn account(&self, believed: Vec<Arc<Lock>>) {
+        for lock in believed {
+            // A finish was to run out.
+            if lock.is_finish() || !self.audit().should_last(&lock) {
+                continue;
+            }
+            let (actor, which, token) = (self.actor(), Which::Id(lock.id), Some(lock.token));
+            let server = self.world.some_server();
+            let renew = Command::Renew { actor, which, ttl: None, token };
+            let said = self.world.servers[server].ask(renew, false).await;
+            let is_told = match &said {
+                Reply::Said(Ok(Answer::Renewed { locks, .. })) => locks.iter().any(|kept| kept.id == lock.id),
+                Reply::Said(Ok(Answer::Refused(Refusal::LockLost { .. }))) => true,
+                Reply::Said(Ok(_) | Err(_)) | Reply::Silence => false,
+            };
+            if !is_told {
+                self.audit().breaks("P3", || format!("{lock:?} was held, and server {server} says {said:?}"));
+            }
+        }
+    }
+
     /// Tries to end or to renew what others hold.
     pub(super) async fn meddle(&self) {
         let now = self.now();

@@ -35,6 +35,7 @@ bugs! {
     BeatUnrecorded "a heartbeat is answered and not recorded",
     FullRefusesReleases "on a full disk releases are refused too",
     TokensFallBack "a rewritten ledger begins with the tokens that it still knows",
+    LossUntold "who lost a lock with a rewritten ledger is told that nobody held it",
     RollbackForgetsLocks "what was tried and taken back leaves its locks behind",
     TokenReused "two grants of one moment get one token",
     ExpiresEarly "a lock expires a millisecond early",

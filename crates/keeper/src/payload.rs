@@ -31,7 +31,7 @@ pub(crate) fn encode_events(events: &[Event]) -> Vec<u8> {
 }
 
 pub(crate) fn decode_events(payload: &[u8]) -> Result<Vec<Event>, PayloadError> {
-    postcard::from_bytes(body(payload)?).map_err(PayloadError::Unreadable)
+    whole(body(payload)?)
 }
 
 pub(crate) fn encode_snapshot(snapshot: &Snapshot) -> Vec<u8> {

@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// The power goes: of what was not synced, some sectors are on the disk and some are not, in no order.
-    pub(crate) async fn lose_power(&self) {
+    pub(crate) fn lose_power(&self) {
         let synced = self.synced.load(Ordering::Relaxed);
         let share = self.air.rng().u8(..=10);
         self.memory.lose_power(&self.space, synced, &mut || self.air.rng().u8(..10) < share);

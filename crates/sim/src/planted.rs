@@ -11,12 +11,12 @@ const NOT_FOUND: &[(Bug, &str)] = &[];
 
 /// Seeds that found a bug only after hundreds of others: tried first, and the rest only if they do not find it any more.
 const TRIED_FIRST: &[(Bug, u64)] = &[
-    (Bug::SnapshotWithoutTokens, 4447),
+    (Bug::SnapshotWithoutTokens, 7134),
     (Bug::SnapshotWithoutQuota, 246),
     (Bug::UnknownIsNothing, 369),
     (Bug::FullRefusesReleases, 302),
-    (Bug::ExpiresEarly, 1035),
-    (Bug::OverdueGranted, 14077),
+    (Bug::ExpiresEarly, 857),
+    (Bug::OverdueGranted, 3066),
     (Bug::DeadGranted, 1173),
     (Bug::TokensFallBack, 719),
     (Bug::LateCycleOverlooked, 7234),

@@ -237,7 +237,7 @@ impl World {
         });
         if power {
             self.auditor().power_lost(now);
-            self.store.lose_power().await;
+            self.store.lose_power();
         }
     }
 

@@ -21,6 +21,7 @@ const FOUND: &[(u64, &str)] = &[
     (15522, "the same, in a crowd"),
     (13784, "a wait became a circle when its session lost what it also asked for"),
     (7234, "the same, through a pause"),
+    (8892, "an exclusive lock that was lost with a rewritten ledger was forgotten beside an older, shared one"),
     (4811, "a pause that overtook a finish closed a circle"),
 ];
 

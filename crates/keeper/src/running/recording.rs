@@ -351,7 +351,9 @@ impl Running {
             folded.unplaced.extend(std::mem::take(&mut self.parked).into_iter().map(|parked| parked.ticket));
             let mourned = self.mourned.get_or_insert(Rewritten { last_token, known: Vec::new() });
             mourned.last_token = mourned.last_token.max(last_token);
-            mourned.known.extend(rewritten.known);
+            if !planted::is(Bug::LossUntold) {
+                mourned.known.extend(rewritten.known);
+            }
         }
         self.durable_revision = self.durable_revision.max(position.revision);
         self.note_epoch();

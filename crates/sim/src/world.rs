@@ -216,7 +216,7 @@ impl World {
         loop {
             self.every(self.air.weather.crashes).await;
             let number = self.air.rng().usize(..self.servers.len());
-            self.kill(number).await;
+            self.kill(number);
             let longest = self.air.weather.downtime;
             let downtime = if longest > 40_000 { longest } else { self.air.rng().u64(..=longest) };
             tokio::time::sleep(Duration::from_millis(downtime)).await;
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    async fn kill(&self, number: usize) {
+    fn kill(&self, number: usize) {
         let now = self.air.now();
         let broken = self.servers[number].is_broken();
         self.servers[number].kill();
@@ -274,7 +274,7 @@ impl World {
                     self.auditor().breaks("P16", || "a server goes on though its disk has failed".to_owned());
                 }
                 if self.servers[number].is_broken() {
-                    self.kill(number).await;
+                    self.kill(number);
                     self.start(&self.servers[number]).await;
                 }
             }

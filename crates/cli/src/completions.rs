@@ -3,6 +3,8 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
+use crate::output;
+
 /// For bash: lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
@@ -11,6 +13,8 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run<C: CommandFactory>(self) {
-        clap_complete::generate(self.shell, &mut C::command(), "lockkeeper", &mut std::io::stdout());
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut C::command(), "lockkeeper", &mut script);
+        output::write(&mut std::io::stdout(), &script);
     }
 }

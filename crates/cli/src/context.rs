@@ -85,10 +85,21 @@ impl Context {
         body: impl Asker + Serialize,
         patience: Duration,
     ) -> Result<T, Failure> {
+        self.ask_in_rounds(operation, body, patience, 1)
+    }
+
+    /// The same, for what waits several times, each for so long.
+    pub(crate) fn ask_in_rounds<T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        body: impl Asker + Serialize,
+        patience: Duration,
+        rounds: u32,
+    ) -> Result<T, Failure> {
         let body = self.identity()?.sign(body);
         let client = self.client()?;
         let _waiting = self.says_it_waits(patience);
-        Ok(client.call_within(operation, &body, patience)?)
+        Ok(client.call_within(operation, &body, patience * rounds)?)
     }
 
     /// Says that a command waits, if it does so for longer than a moment.

@@ -1,6 +1,5 @@
 //! `lockkeeper doctor`
 
-use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -16,7 +15,7 @@ use crate::config::{Config, EngineChoice};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
-use crate::who;
+use crate::{status, who};
 
 /// Free space below which a disk is said to be nearly full.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -109,12 +108,25 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
             Ok(policy) => well("policy", output::counted(policy.rule_names().count(), "rule")),
             Err(error) => ill("policy", format!("{error:#}"), "mend it: no service starts with it"),
         },
-        private("home", &config.home, 0o077),
+        home(&config.home),
         private("credential", &config.credential_file(), 0o077),
         disk(&config.home),
     ];
     findings.extend(service(context, config));
     findings
+}
+
+/// Whether a service can live there.
+fn home(path: &Path) -> Finding {
+    let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let may_write = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    match private("home", path, 0o077) {
+        finding if finding.well && may_write.is_err() => {
+            let found = format!("{}: nothing can be written to {}", path.display(), there.display());
+            ill("home", found, "set LOCKKEEPER_HOME to a folder that you may write to")
+        }
+        finding => finding,
+    }
 }
 
 /// Whether others are kept out of a file or folder.
@@ -175,26 +187,44 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
                 let told = format!("the service is {}, this command is {own}", status.version);
                 ill("service", told, "lockkeeper stop; the next command starts the new one")
             };
-            let mut engine = format!(
-                "{} from {} (durability {}, strength {})",
-                status.engine, status.engine_from, status.durability, status.strength
-            );
-            let choice = config.engine();
-            if configured.is_none() && place(&choice) != status.engine {
-                let _ =
-                    write!(engine, "; a service started from here would use {} from {}", place(&choice), choice.from);
-            }
+            let engine = format!("{} from {} ({})", status.engine, status.engine_from, status::how_safe(&status));
             let engine = match &status.trouble {
                 None => well("engine", engine),
-                Some(trouble) => ill("engine", format!("{engine}: {trouble}"), "mend what is wrong with it"),
+                Some(trouble) => {
+                    ill("engine", format!("{engine}: {trouble}"), reach(&status.engine, &status.engine_from))
+                }
             };
-            vec![version, engine]
+            let mut findings = vec![version, engine];
+            if configured.is_none() {
+                findings.extend(another_engine(&config.engine(), &status.engine));
+            }
+            findings
         }
     }
 }
 
-fn place(choice: &EngineChoice) -> String {
-    lockkeeper_engine::place_of(&choice.url).unwrap_or_else(|error| error.to_string())
+/// The service that runs keeps its locks elsewhere than a new one would.
+fn another_engine(choice: &EngineChoice, used: &str) -> Option<Finding> {
+    let from = choice.from;
+    match lockkeeper_engine::place_of(&choice.url) {
+        Ok(wanted) if wanted == used => None,
+        Ok(wanted) => {
+            let found = format!("a service started from here would use {wanted} from {from}");
+            let mend = "lockkeeper stop; the next command starts one with it";
+            // Whoever names none goes on with what runs.
+            Some(if choice.is_default() { well("engine", found) } else { ill("engine", found, mend) })
+        }
+        Err(error) => Some(ill("engine", choice.explain(&error), format!("unset {from}, or write it right"))),
+    }
+}
+
+/// What to look at when an engine can't be used.
+fn reach(place: &str, from: &str) -> String {
+    if place.starts_with("file:") {
+        format!("look whether {place} can be written to, and whether its disk has room")
+    } else {
+        format!("look whether a server runs at {place}, and whether user and password are right in {from}")
+    }
 }
 
 /// The engine that the next service would use. One on a server is asked whether it can be used.
@@ -202,7 +232,10 @@ fn engine(config: &Config) -> Finding {
     let choice = config.engine();
     let place = match lockkeeper_engine::place_of(&choice.url) {
         Ok(place) => place,
-        Err(error) => return ill("engine", choice.explain(&error), "mend what names it"),
+        Err(error) => {
+            let mend = format!("write it right in {}, or name another with LOCKKEEPER_ENGINE", choice.from);
+            return ill("engine", choice.explain(&error), mend);
+        }
     };
     let found = format!("{place} from {}", choice.from);
     if place.starts_with("file:") || place.starts_with("memory:") {
@@ -215,6 +248,6 @@ fn engine(config: &Config) -> Finding {
     });
     match opened {
         Ok(()) => well("engine", found),
-        Err(error) => ill("engine", format!("{found}: {error}"), "mend what is wrong with it, or choose another"),
+        Err(error) => ill("engine", format!("{found}: {error}"), reach(&place, choice.from)),
     }
 }

@@ -39,6 +39,7 @@ use clap::{Parser, Subcommand};
 
 use crate::context::{Context, Global};
 use crate::failure::Failure;
+use crate::output::note;
 
 /// Keeps fleets of coding agents from working over each other.
 ///
@@ -126,6 +127,10 @@ fn main() -> ExitCode {
     let Cli { global, verb } = Cli::parse();
     let context = Context::new(global);
     match dispatch(&context, verb) {
+        Ok(()) if output::is_untold() => {
+            note!("failed: the answer could not be written; what was asked for is done");
+            ExitCode::FAILURE
+        }
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&context),
     }

@@ -140,6 +140,16 @@ impl Desk {
         Ok(())
     }
 
+    /// What this user has set counts here as it does for commands.
+    fn fill_in_ttl(&self, body: &mut Map<String, Value>) {
+        let named = ["ttl_ms", "ttl_minutes"].iter().any(|name| body.contains_key(*name));
+        if let Ok(Some(ttl)) = self.config.default_ttl()
+            && !named
+        {
+            body.insert("ttl_ms".to_owned(), json!(ttl.0));
+        }
+    }
+
     fn resolve_one(&self, fields: &mut Map<String, Value>) -> Result<(), Error> {
         let Some(typed) = fields.get("file_path").and_then(Value::as_str).map(str::to_owned) else { return Ok(()) };
         if fields.contains_key("start_line") {
@@ -171,6 +181,9 @@ fn refused(invalid: crate::place::InvalidPath) -> Error {
 impl Backend for Desk {
     async fn call(&self, operation: Operation, mut body: Map<String, Value>, user: ToolUser) -> (u16, Value) {
         let asked = self.resolve(&mut body).and_then(|()| self.session(&user));
+        if operation == Operation::Acquire {
+            self.fill_in_ttl(&mut body);
+        }
         let session = match asked {
             Ok(session) => session,
             Err(error) => return answer(Err(error)),

@@ -1,7 +1,8 @@
 //! What people and programs see: tables with colour on a terminal, plain columns in a pipe, JSON on demand.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
@@ -9,15 +10,37 @@ use lockkeeper_core::text::is_unprintable;
 use lockkeeper_wire::answer::{LockView, Refused};
 use serde::Serialize;
 
+/// The output is closed.
+const EBADF: i32 = 9;
+
 /// How a line is printed that is the answer to the question.
 macro_rules! say {
     ($($part:tt)*) => {{
-        use std::io::Write;
-        // Whoever closed the pipe has read enough.
-        let _ = writeln!(anstream::stdout(), "{}", $crate::output::printable(&format!($($part)*)));
+        let mut line = $crate::output::printable(&format!($($part)*)).into_owned();
+        line.push('\n');
+        $crate::output::write(&mut anstream::stdout(), line.as_bytes());
     }};
 }
 pub(crate) use say;
+
+/// Something that was to be told is lost.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+/// Writes an answer, or takes note that it could not be written.
+pub(crate) fn write(out: &mut impl Write, bytes: &[u8]) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        // Whoever closed the pipe has read enough, and who closed the output wants nothing.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe && error.raw_os_error() != Some(EBADF) => {
+            UNTOLD.store(true, Ordering::Relaxed);
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// Whether an answer could not be written, for another reason than that nobody wants to read it.
+pub(crate) fn is_untold() -> bool {
+    UNTOLD.load(Ordering::Relaxed)
+}
 
 /// How a line is printed that is only about the answer.
 macro_rules! note {
@@ -65,9 +88,9 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 pub(crate) fn json(value: &impl Serialize) {
-    let mut out = std::io::stdout().lock();
-    let written = serde_json::to_writer(&mut out, value);
-    let _ = written.map_err(std::io::Error::from).and_then(|()| out.write_all(b"\n"));
+    let mut line = serde_json::to_vec(value).expect("answers have a form");
+    line.push(b'\n');
+    write(&mut std::io::stdout(), &line);
 }
 
 /// A refusal, on the error output: the word, what happened, what to do.

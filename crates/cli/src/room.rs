@@ -62,10 +62,22 @@ impl Open {
             output::json(&answer);
             return Ok(());
         }
-        say!("Agents keep out of {} for {busy}", output::bold(&answer.file_path));
+        let own = context.identity()?.session;
+        let others = answer.room.as_ref().filter(|room| room.session_id != own);
+        match others {
+            None => say!("Agents keep out of {} for {busy}", output::bold(&answer.file_path)),
+            Some(room) => {
+                let (file, left) = (output::bold(&answer.file_path), output::millis(room.busy_for_ms));
+                say!(
+                    "{} is in the room of {file} already: agents keep out for {left}, or until {0} closes it",
+                    room.owner
+                );
+            }
+        }
         for lock in &answer.present {
             let target = output::target(&lock.file_path, lock.start_line, lock.end_line);
-            say!("  {} holds {target} for {} more: {}", lock.owner, output::millis(lock.expires_in_ms), lock.intention);
+            let why = if lock.intention.is_empty() { String::new() } else { format!(": {}", lock.intention) };
+            say!("  {} holds {target} for {} more{why}", lock.owner, output::millis(lock.expires_in_ms));
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ impl Back {
         let request = RestoreRequest { wait_ms: Some(Whole::from(wait.0)), ..RestoreRequest::default() };
         // Only so many are waited for at once; the others begin their time when these are done with theirs.
         let rounds = LOST_PER_SESSION_MAX.div_ceil(WAITERS_PER_SESSION_MAX) as u32;
-        opened(context, &context.ask_within(operation, request, Duration::from_millis(wait.0) * rounds)?);
+        opened(context, &context.ask_in_rounds(operation, request, Duration::from_millis(wait.0), rounds)?);
         Ok(())
     }
 }

@@ -43,9 +43,9 @@ fn connected(config: &Config, url: Option<&str>) -> Result<Client, Error> {
         start(config)?;
         Client::connect(endpoint)
     })?;
-    if let Some(warning) = other_engine(config) {
+    if let Some((warning, hint)) = other_engine(config) {
         note!("Warning: {warning}");
-        note!("Hint: lockkeeper stop; the next command starts one that does");
+        note!("Hint: {hint}");
     }
     // A service that is killed while a command waits or holds is started again by that command.
     let of_revive = config.clone();
@@ -64,17 +64,23 @@ pub(crate) fn write_down_engine(config: &Config, place: &str) {
 
 /// What to say when the service that runs keeps its locks elsewhere than where this command was told to look. Whoever exports a
 /// new engine and goes on with the old service is alone in a world of its own.
-fn other_engine(config: &Config) -> Option<String> {
+fn other_engine(config: &Config) -> Option<(String, String)> {
     let choice = config.engine();
     if choice.is_default() {
         return None;
     }
-    let used = std::fs::read_to_string(config.home.join(ENGINE_FILE)).ok()?;
-    let wanted = lockkeeper_engine::place_of(&choice.url).ok()?;
-    (used != wanted).then(|| {
-        let from = choice.from;
-        format!("the service that runs keeps its locks in {used}, not in {wanted} as {from} says")
-    })
+    let (used, from) = (std::fs::read_to_string(config.home.join(ENGINE_FILE)).ok()?, choice.from);
+    match lockkeeper_engine::place_of(&choice.url) {
+        Ok(wanted) if wanted == used => None,
+        Ok(wanted) => Some((
+            format!("the service that runs keeps its locks in {used}, not in {wanted} as {from} says"),
+            "lockkeeper stop; the next command starts one that does".to_owned(),
+        )),
+        Err(error) => Some((
+            format!("the service that runs keeps its locks in {used}, and {from} names nothing that could: {error}"),
+            format!("unset {from}, or mend it"),
+        )),
+    }
 }
 
 fn start(config: &Config) -> Result<(), Error> {
@@ -116,8 +122,12 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
 
 /// Waits until nobody else is starting a service; nobody will until the file is dropped.
 pub(crate) fn guard(home: &Path) -> Result<File, Error> {
-    let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(home.join("start.lock"));
-    let guard = opened.map_err(|error| Error::Unreachable(format!("the start can't be guarded: {error}")))?;
+    let path = home.join("start.lock");
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let guard = opened.map_err(|error| {
+        let home = "LOCKKEEPER_HOME must be a folder that you may write to";
+        Error::Unreachable(format!("{} can't be opened: {error}; {home}", path.display()))
+    })?;
     let give_up = Instant::now() + START_TIME_MAX;
     loop {
         match guard.try_lock() {

@@ -36,13 +36,7 @@ impl Status {
             }
             Some(trouble) => say!("Trouble     {trouble}"),
         }
-        say!(
-            "Engine      {} from {} (durability {}, strength {})",
-            status.engine,
-            status.engine_from,
-            status.durability,
-            status.strength
-        );
+        say!("Engine      {} from {} ({})", status.engine, status.engine_from, how_safe(&status));
         if status.rewrites > 0 {
             say!(
                 "Warning     the engine lost a part of its past {} times; whoever lost a lock by that is told",
@@ -67,5 +61,14 @@ impl Status {
             note!("Warning: {server} serves this space with other settings: {settings}");
         }
         done
+    }
+}
+
+/// What a grant is worth, as far as the engine has said so.
+pub(crate) fn how_safe(status: &ServiceStatus) -> String {
+    if status.strength.is_empty() {
+        format!("durability {}", status.durability)
+    } else {
+        format!("durability {}, strength {}", status.durability, status.strength)
     }
 }

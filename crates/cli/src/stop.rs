@@ -27,12 +27,7 @@ impl Stop {
         // Not by the settings: a broken file must not keep a service running.
         let socket = config::home()?.join("socket");
         let Ok(client) = Client::connect(Endpoint::Unix(socket)) else {
-            if context.global.json {
-                output::json(&Done { success: true });
-            } else {
-                say!("No service runs.");
-            }
-            return Ok(());
+            return none_answers(context);
         };
         let status: ServiceStatus = client.call(Operation::Status, &StatusRequest::default())?;
         let done: Done = client.call(Operation::Stop, &StatusRequest::default())?;
@@ -48,4 +43,25 @@ impl Stop {
         }
         Ok(())
     }
+}
+
+/// Who keeps the ledgers in this home, if that process lives.
+fn owner(home: &Path) -> Option<u32> {
+    let pid: u32 = std::fs::read_to_string(home.join("ledgers/owner.lock")).ok()?.trim().parse().ok()?;
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    command.split(|byte| *byte == 0).any(|word| word == b"serve").then_some(pid)
+}
+
+/// Nobody listens: none runs, or its socket was removed.
+fn none_answers(context: &Context) -> Result<(), Failure> {
+    if let Some(pid) = config::home().ok().and_then(|home| owner(&home)) {
+        let why = format!("a service runs (pid {pid}), and its socket is gone");
+        return Err(Failure::Other(anyhow::anyhow!("{why}; `kill {pid}` ends it, and no lock is lost by that")));
+    }
+    if context.global.json {
+        output::json(&Done { success: true });
+    } else {
+        say!("No service runs.");
+    }
+    Ok(())
 }

@@ -157,6 +157,8 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
     pub key: Key,
-    /// How much longer; `None`: no longer.
+    /// How much longer, as far as anybody can tell; `None`: no longer.
     pub left: Option<Millis>,
+    /// They have set no end.
+    pub endless: bool,
 }

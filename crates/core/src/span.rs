@@ -18,7 +18,9 @@ pub enum InvalidRange {
     NotALine(i128),
     #[error("the range starts at line {start}, after its end at line {end}")]
     Backwards { start: i128, end: i128 },
-    #[error("line {0} is more than any file has; leave the end out (or use -1) to mean the end of the file")]
+    #[error(
+        "line {0} is more than any file has; leave the end out, as in 10-, to mean the end of the file (in JSON: end_line -1)"
+    )]
     TooLarge(i128),
     #[error("an end_line needs a start_line")]
     NoStart,

@@ -176,7 +176,7 @@ impl fmt::Display for Strength {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// Nothing was changed. Another process owns this directory.
-    #[error("{place} is in use by another service{}", holder.as_ref().map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    #[error("{place} is in use by another service{}", holder.as_ref().map(|pid| format!(" (pid {pid}; `kill {pid}` ends it, and no lock is lost by that)")).unwrap_or_default())]
     InUse { place: String, holder: Option<u32> },
     /// Nothing was changed. What is stored can't be trusted, and going on would lose acknowledged locks.
     #[error("{place} is damaged: {details}")]

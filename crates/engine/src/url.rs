@@ -101,6 +101,13 @@ mod tests {
         assert_eq!(place_of("postgresql://me:secret@host/locks").as_deref(), Ok("postgres://host:5432/locks"));
     }
 
+    #[test]
+    fn another_schema_is_another_place() {
+        let named = place_of("postgres://me:secret@host/locks?options=-c%20search_path%3Dours");
+        assert_eq!(named.as_deref(), Ok("postgres://host:5432/locks?search_path=ours"));
+        assert!(refusal("postgres://host/locks/").contains("no slash"));
+    }
+
     #[tokio::test]
     async fn the_scheme_decides_which_engine_it_is() {
         let dir = tempfile::tempdir().expect("a directory");

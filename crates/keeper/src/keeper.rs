@@ -32,7 +32,7 @@ pub enum Failure {
     #[error("{0}")]
     Unavailable(String),
     /// Nothing was changed. There is no room for anything new; releases still work.
-    #[error("the disk is full: nothing new can be recorded, but releases still work")]
+    #[error("the disk or server that keeps the locks is full: nothing new can be recorded, but releases still work")]
     Full,
     /// May have been recorded; ask again with the same request id.
     #[error("the outcome is unknown: {0}")]

@@ -26,7 +26,7 @@ pub(crate) fn name(key: &Key) -> String {
 /// What was seen of someone's name, in the words of the rules.
 pub(crate) fn external(outside: &Outside) -> Option<External> {
     let key = Key::parse(outside.name.strip_prefix(PREFIX)?).ok()?;
-    Some(External { key, left: Some(outside.left.unwrap_or(FOR_EVER)) })
+    Some(External { key, left: Some(outside.left.unwrap_or(FOR_EVER)), endless: outside.left.is_none() })
 }
 
 /// What changes in the window by these events, which are applied to the state already. `noted`: how long the history was

@@ -119,6 +119,10 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 wanted: lock.target.clone(),
                 with: Blocker::Held(lock.clone()),
             })];
+            if lock.session == lockkeeper_core::session::SessionId::external() {
+                return no
+                    .hint(format!("`redis-cli del lock:file:{}` ends it, if nobody works there", lock.target.key));
+            }
             no.hint(format!("ask {} for it, or acquire it with a wait to stand in the queue", lock.agent))
         }
         Refusal::NotInRoom { room } => {

@@ -1,7 +1,7 @@
 //! `lockkeeper config get`
 
 use clap::Args;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use lockkeeper_config_editor::{Document, Error, Format, Key, Value};
 use serde_json::json;
@@ -69,8 +69,8 @@ fn print(context: &Context, key: &str, value: &Value, format: Format, from: &str
         if std::io::stdout().is_terminal() {
             say!("{shown}");
         } else {
-            // A program gets it as it is. Whoever closed the pipe has read enough.
-            let _ = writeln!(std::io::stdout(), "{shown}");
+            // A program gets it as it is.
+            output::write(&mut std::io::stdout(), format!("{shown}\n").as_bytes());
         }
     }
 }

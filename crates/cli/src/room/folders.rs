@@ -20,16 +20,19 @@ pub(super) struct Folders {
     ignores: HashMap<PathBuf, Gitignore>,
     /// What the repository and the user ignore everywhere.
     everywhere: Vec<Gitignore>,
+    /// What Lockkeeper writes itself, if it lies below.
+    home: PathBuf,
 }
 
 impl Folders {
     /// `git`: the repository's own folder, if it is one.
-    pub(super) fn watch(root: &Path, git: &Path, told: Sender<notify::Result<Event>>) -> Result<Folders> {
+    pub(super) fn watch(root: &Path, git: &Path, home: &Path, told: Sender<notify::Result<Event>>) -> Result<Folders> {
         let watcher = notify::recommended_watcher(told).context("changes of files can't be watched here")?;
         let mut own = GitignoreBuilder::new(root);
         own.add(git.join("info/exclude"));
         let everywhere = vec![own.build().unwrap_or_else(|_| Gitignore::empty()), Gitignore::global().0];
-        let mut folders = Folders { root: root.to_owned(), watcher, ignores: HashMap::new(), everywhere };
+        let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+        let mut folders = Folders { root: root.to_owned(), watcher, ignores: HashMap::new(), everywhere, home };
         folders.add(root)?;
         Ok(folders)
     }
@@ -40,11 +43,12 @@ impl Folders {
 
     /// Watches a folder and those below it; the files that are in it.
     fn add(&mut self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let home = self.home.clone();
         let walk = WalkBuilder::new(folder)
             .hidden(false)
             .require_git(false)
             .follow_links(false)
-            .filter_entry(|entry| entry.file_name() != ".git")
+            .filter_entry(move |entry| entry.file_name() != ".git" && entry.path() != home)
             .build();
         let mut files = Vec::new();
         for entry in walk.flatten() {
@@ -86,7 +90,8 @@ impl Folders {
         for path in event.paths.iter().filter(|_| counts) {
             let Ok(found) = path.symlink_metadata() else { continue };
             if found.is_dir() {
-                if path.file_name().is_some_and(|name| name != ".git") && !self.is_ignored(path, true) {
+                let own = path.file_name().is_none_or(|name| name == ".git") || *path == self.home;
+                if !own && !self.is_ignored(path, true) {
                     // What was written before it was watched.
                     files.extend(self.add(path)?);
                 }

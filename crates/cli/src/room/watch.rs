@@ -50,11 +50,12 @@ struct Seen<'a> {
 impl Watch {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let Watch {} = self;
-        let place = &context.config()?.place;
+        let config = context.config()?;
+        let place = &config.place;
         let (client, identity) = (context.client()?, context.identity()?);
         let releases = Releases::follow(context.client()?, identity.space.clone());
         let (told, changes) = channel();
-        let mut folders = Folders::watch(&place.root, &place.shared, told)?;
+        let mut folders = Folders::watch(&place.root, &place.shared, &config.home, told)?;
         if !context.global.json {
             note!(
                 "Watching {} below {}; Ctrl-C ends it.",

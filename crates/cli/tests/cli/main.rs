@@ -7,6 +7,7 @@ mod crash;
 mod doors;
 mod features;
 mod house;
+mod kind;
 mod locks;
 mod mcp;
 mod packages;

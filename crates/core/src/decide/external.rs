@@ -23,7 +23,7 @@ impl Deciding<'_> {
     /// nothing that they have is handed to anybody.
     pub(super) fn see_external(&mut self, seen: &[External]) {
         let (external, mut freed) = (SessionId::external(), Vec::new());
-        for External { key, left } in seen {
+        for External { key, left, endless } in seen {
             let known = self.state.own_on_key(&external, key).next().map(|lock| (lock.id, lock.expires));
             match (known, left) {
                 (Some((id, _)), None) => {
@@ -37,14 +37,14 @@ impl Deciding<'_> {
                         self.record(Event::Renewed { session: external.clone(), locks: vec![id], ttl: Some(*left) });
                     }
                 }
-                (None, Some(left)) => self.grant_external(key, *left),
+                (None, Some(left)) => self.grant_external(key, *left, *endless),
                 (None, None) => {}
             }
         }
         self.hand_over(freed);
     }
 
-    fn grant_external(&mut self, key: &Key, left: Millis) {
+    fn grant_external(&mut self, key: &Key, left: Millis, endless: bool) {
         if self.state.lock_count() >= LOCKS_MAX {
             return;
         }
@@ -59,6 +59,9 @@ impl Deciding<'_> {
             let reason = Intention::parse("taken by a client outside of Lockkeeper").unwrap_or_default();
             self.record(Event::Forced { locks: ids(&lost), by: AgentName::external(), reason, request: None });
         }
+        let who =
+            if endless { "taken outside of Lockkeeper, without an expiry" } else { "taken outside of Lockkeeper" };
+        let intention = Intention::parse(who).unwrap_or_default();
         let (made, salt) = self.state.numbering(self.now());
         let on = On::Target(Target { key: key.clone(), span: Span::WHOLE }, Mode::Exclusive);
         self.record(Event::Granted(Grant {
@@ -69,7 +72,7 @@ impl Deciding<'_> {
             new: vec![NewLock { id: LockId::of(made + 1, salt), on }],
             replaced: Vec::new(),
             refreshed: Vec::new(),
-            intention: Intention::default(),
+            intention,
             ttl: left,
             feature: None,
             request: None,

@@ -90,6 +90,10 @@ impl Deciding<'_> {
         if locks.is_empty() {
             return Err(not_found(&operator, which));
         }
+        // What others have taken elsewhere can't be taken from them here: it would be seen again at once.
+        if let Some(theirs) = locks.iter().find(|lock| lock.session == SessionId::external()) {
+            return Err(Box::new(Refusal::NotOwner { lock: theirs.clone() }));
+        }
         let ids = locks.iter().map(|lock| lock.id).collect();
         let request = request.map(|request| (operator, request.clone()));
         self.record(Event::Forced { locks: ids, by: by.clone(), reason: reason.clone(), request });

@@ -2,14 +2,14 @@
 
 use lockkeeper_core::command::{Command, External, Which};
 use lockkeeper_core::key::Key;
-use lockkeeper_core::outcome::{Answer, Outcome};
-use lockkeeper_core::session::SessionId;
+use lockkeeper_core::outcome::{Answer, Blocker, Outcome, Refusal};
+use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::time::Millis;
 
 use crate::house::{House, actor, busy};
 
 fn see(house: &mut House, key: &str, left: Option<u64>) {
-    let seen = vec![External { key: Key::parse(key).unwrap(), left: left.map(Millis) }];
+    let seen = vec![External { key: Key::parse(key).unwrap(), left: left.map(Millis), endless: false }];
     assert!(matches!(house.outcome(Command::SeeExternal { seen }), Outcome::Nothing));
 }
 
@@ -26,13 +26,31 @@ fn what_somebody_outside_has_is_a_lock_on_the_whole_file() {
 }
 
 #[test]
+fn nobody_takes_here_what_somebody_outside_has() {
+    let mut house = House::new();
+    see(&mut house, "src/a.rs", Some(5000));
+    let (by, reason) = (AgentName::parse("op").unwrap(), Intention::default());
+    let which = Which::Key(Key::parse("src/a.rs").unwrap(), None);
+    let refused = house.outcome(Command::ForceRelease { by, reason, which, request: None });
+    let is_theirs = matches!(&refused, Outcome::Told(Answer::Refused(Refusal::NotOwner { lock }))
+        if lock.session == SessionId::external() && lock.intention.as_str() == "taken outside of Lockkeeper");
+    assert!(is_theirs, "{refused:?}");
+    assert_eq!(house.holders("src/a.rs"), ["~external"]);
+    let endless = External { key: Key::parse("src/b.rs").unwrap(), left: Some(Millis(5000)), endless: true };
+    house.outcome(Command::SeeExternal { seen: vec![endless] });
+    let refused = busy(house.acquire("b", &["src/b.rs"]));
+    let Blocker::Held(lock) = &refused.conflicts[0].with else { panic!("{refused:?}") };
+    assert!(lock.intention.as_str().ends_with("without an expiry"), "{lock:?}");
+}
+
+#[test]
 fn what_is_seen_taken_in_the_same_look_is_handed_to_nobody() {
     let mut house = House::new();
     see(&mut house, "x", Some(5000));
     house.queue("d", &["x", "y"], 5);
     let key = |text| Key::parse(text).unwrap();
-    let gone = External { key: key("x"), left: None };
-    let taken = External { key: key("y"), left: Some(Millis(5000)) };
+    let gone = External { key: key("x"), left: None, endless: false };
+    let taken = External { key: key("y"), left: Some(Millis(5000)), endless: false };
     house.outcome(Command::SeeExternal { seen: vec![gone, taken] });
     assert_eq!((house.holders("x"), house.holders("y")), (Vec::new(), vec!["~external".to_owned()]));
     assert_eq!(house.state.waiter_count(), 1);

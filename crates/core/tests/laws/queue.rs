@@ -193,7 +193,7 @@ fn a_wait_that_becomes_a_circle_when_its_session_loses_something_is_ended_with_t
             house.outcome(Command::Sweep);
         }),
         ("taken from outside", |house| {
-            let seen = vec![External { key: Key::parse("x").unwrap(), left: Some(Millis(1)) }];
+            let seen = vec![External { key: Key::parse("x").unwrap(), left: Some(Millis(1)), endless: false }];
             house.outcome(Command::SeeExternal { seen });
             house.wait(1000);
             house.outcome(Command::Sweep);

@@ -46,6 +46,9 @@ impl Address {
         if config.get_hosts().is_empty() || config.get_dbname().is_none_or(str::is_empty) {
             return Err(invalid(SHAPE));
         }
+        if config.get_dbname().is_some_and(|name| name.contains('/')) {
+            return Err(invalid("the name of a database has no slash, nor one behind it"));
+        }
         let is_near = config.get_hosts().iter().all(is_near);
         let encrypted = match own.sslmode.as_deref() {
             None => !is_near,
@@ -70,9 +73,10 @@ impl Address {
 }
 
 impl Address {
-    /// Whether it says in which schema the tables are.
-    pub(super) fn names_schema(&self) -> bool {
-        self.config.get_options().is_some_and(|options| options.contains("search_path"))
+    /// In which schema the tables are, if it says so.
+    pub(super) fn schema(&self) -> Option<&str> {
+        let (_, rest) = self.config.get_options()?.split_once("search_path")?;
+        Some(rest.trim_start_matches([' ', '=']).split_whitespace().next().unwrap_or_default())
     }
 }
 
@@ -128,7 +132,9 @@ impl fmt::Display for Address {
                 Host::Tcp(name) => write!(f, "{comma}{name}:{port}")?,
             }
         }
-        write!(f, "/{}", self.config.get_dbname().unwrap_or_default())
+        write!(f, "/{}", self.config.get_dbname().unwrap_or_default())?;
+        // Another schema is another world.
+        self.schema().map_or(Ok(()), |schema| write!(f, "?search_path={schema}"))
     }
 }
 

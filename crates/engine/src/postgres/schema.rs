@@ -48,7 +48,7 @@ pub(super) async fn version(client: &Client, place: &Address) -> Result<Option<u
 
 /// A database has one set of tables, unless the URL says which is meant: two would be two worlds, and nobody would notice.
 async fn refuse_another(client: &Client, place: &Address) -> Result<(), EngineError> {
-    if place.names_schema() {
+    if place.schema().is_some() {
         return Ok(());
     }
     let sql = "select n.nspname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace

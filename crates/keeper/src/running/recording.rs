@@ -266,9 +266,10 @@ impl Running {
         match self.ledger.look_outside(keys.iter().map(outside::name).collect()).await {
             Ok(theirs) => {
                 let taken: Vec<External> = theirs.iter().filter_map(outside::external).collect();
-                let left = |key: &Key| taken.iter().find(|seen| seen.key == *key).and_then(|seen| seen.left);
+                let gone = |key: &Key| External { key: key.clone(), left: None, endless: false };
+                let theirs = |key: &Key| taken.iter().find(|seen| seen.key == *key).cloned();
                 let known = self.desk.state().external();
-                let seen = keys.iter().map(|key| External { key: key.clone(), left: left(key) });
+                let seen = keys.iter().map(|key| theirs(key).unwrap_or_else(|| gone(key)));
                 self.see(seen.filter(|seen| seen.left.is_some() || known.contains(&seen.key)).collect()).await;
             }
             Err(error) => tracing::debug!(space = %self.space, %error, "what others hold can't be looked at"),

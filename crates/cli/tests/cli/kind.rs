@@ -1,0 +1,125 @@
+//! What is said when something is not as it should be, and what to do then.
+
+use std::fs::OpenOptions;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::house::{House, finish, said};
+
+#[test]
+fn an_answer_that_can_not_be_written_is_a_failure_unless_nobody_wants_it() {
+    let house = House::new();
+    for command in
+        [&["lock", "list"][..], &["lock", "list", "--json"], &["completions", "bash"], &["packages", "schema"]]
+    {
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let mut lost = house.command("a", command);
+        let lost = said(lost.stdout(full).stderr(Stdio::piped()).output().expect("the program runs"));
+        assert!(lost.code == 1 && lost.err.contains("could not be written"), "{command:?}: {lost:?}");
+        let (unread, writer) = std::io::pipe().expect("a pipe");
+        drop(unread);
+        let mut enough = house.command("a", command);
+        let enough = said(enough.stdout(writer).stderr(Stdio::piped()).output().expect("the program runs"));
+        assert!(enough.code == 0 && enough.err.is_empty(), "{command:?}: {enough:?}");
+    }
+}
+
+#[test]
+fn a_service_whose_socket_is_gone_is_named_by_stop() {
+    let house = House::new();
+    house.say("a", &["lock", "list"]);
+    let pid = house.service_pid();
+    std::fs::remove_file(house.home().join("socket")).expect("removed");
+    let told = house.say("a", &["stop"]);
+    assert!(told.code == 1 && told.err.contains(&format!("kill {pid}")), "{told:?}");
+    crate::house::kill(pid, "TERM");
+}
+
+#[test]
+fn doctor_says_what_to_do() {
+    let house = House::new();
+    let named = |engine: &str| {
+        let mut doctor = house.command("a", &["doctor"]);
+        said(doctor.env("LOCKKEEPER_ENGINE", engine).output().expect("the program runs"))
+    };
+    let away = named("redis://127.0.0.1:1");
+    let hint = "look whether a server runs at redis://127.0.0.1:1/0, and whether user and password are right in LOCKKEEPER_ENGINE";
+    assert!(away.code == 1 && away.out.contains(hint), "{away:?}");
+    house.say("a", &["lock", "list"]);
+    for (engine, what) in [("memory:", "would use memory:"), ("mysql://x", "unset LOCKKEEPER_ENGINE")] {
+        let other = named(engine);
+        assert!(other.code == 1 && other.out.contains("BAD engine") && other.out.contains(what), "{other:?}");
+    }
+    let mut list = house.command("a", &["lock", "list"]);
+    let list = said(list.env("LOCKKEEPER_ENGINE", "mysql://x:secret@y").output().expect("the program runs"));
+    assert!(list.code == 0 && list.err.contains("unset LOCKKEEPER_ENGINE") && !list.err.contains("secret"), "{list:?}");
+}
+
+#[test]
+fn a_second_person_is_told_whose_room_it_is() {
+    let house = House::new();
+    assert!(house.say("bob", &["room", "open", "doc/x.md"]).out.starts_with("Agents keep out"));
+    let second = house.say("alice", &["room", "open", "doc/x.md"]).out;
+    assert!(
+        second.starts_with("bob is in the room of doc/x.md already") && second.contains("until bob closes it"),
+        "{second}"
+    );
+}
+
+#[test]
+fn whoever_waits_to_restore_is_told_for_how_long_each_is_waited_for() {
+    let house = House::new();
+    house.json("a", &["lock", "acquire", "f", "--ttl", "1s"]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(house.say("b", &["lock", "acquire", "f"]).code, 0);
+    let told = finish(house.start("a", &["session", "restore", "--wait", "1s"]));
+    assert!(told.err.contains("for up to 1 s;"), "{told:?}");
+}
+
+#[test]
+fn tools_use_the_ttl_that_the_user_has_set() {
+    let house = House::new();
+    let set = house.say("a", &["config", "set", "--user", "lock.default_ttl", "2m"]);
+    assert_eq!(set.code, 0, "{set:?}");
+    let lines = [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-06-18",
+            "capabilities": {}, "clientInfo": { "name": "agent", "version": "1" } } }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "acquire_lock",
+            "arguments": { "file_path": "f", "intention": "work" } } }),
+    ];
+    let mut server = house.command("a", &["mcp"]);
+    let mut server =
+        server.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let mut input = server.stdin.take().expect("an input");
+    for line in lines {
+        std::io::Write::write_all(&mut input, format!("{line}\n").as_bytes()).expect("written");
+    }
+    let lock = crate::house::wait_for("the lock", || {
+        let list = house.json("b", &["lock", "list"]);
+        list["locks"].get(0).cloned()
+    });
+    assert_eq!(lock["ttl_ms"], 120_000, "{lock}");
+    drop(input);
+    finish(server);
+}
+
+#[test]
+fn a_home_that_can_not_be_written_to_is_bad() {
+    // Root may write everywhere but to a file system that nobody may write to.
+    let house = House::new();
+    let locked = house.path().join("locked");
+    std::fs::create_dir(&locked).expect("made");
+    let mount = |arguments: &[&str]| Command::new("mount").args(arguments).arg(&locked).status().expect("mount runs");
+    assert!(mount(&["-t", "tmpfs", "-o", "ro,mode=0700", "lockkeeper-test"]).success(), "this test must run as root");
+    let home = locked.join("home");
+    let in_home = |arguments: &[&str]| {
+        let mut command = house.command("a", arguments);
+        said(command.env("LOCKKEEPER_HOME", &home).output().expect("the program runs"))
+    };
+    let (doctor, list) = (in_home(&["doctor"]), in_home(&["lock", "list"]));
+    Command::new("umount").arg(&locked).status().expect("umount runs");
+    assert!(doctor.code == 1 && doctor.out.contains("BAD home"), "{doctor:?}");
+    assert!(list.code == 3 && list.err.contains(&home.display().to_string()), "{list:?}");
+}

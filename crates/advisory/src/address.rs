@@ -34,6 +34,12 @@ impl Address {
     /// With `sslmode=require`, `verify-ca` or `verify-full` the server's certificate must be trusted and carry its name; `sslrootcert`
     /// names whom to trust, `sslcert` and `sslkey` say who we are.
     pub fn parse(url: &str) -> Result<Address, AdvisoryLockError> {
+        // What is taken for a host or a database is looked up and shown: no part of a password may be.
+        let place = url.split_once("://").and_then(|(_, rest)| rest.split('?').next()).unwrap_or_default();
+        if place.split_once('@').is_some_and(|(login, behind)| login.contains('/') || behind.contains('@')) {
+            let why = "in the database URL, an @ in a user's name or a password is written %40, and a / is written %2F";
+            return Err(AdvisoryLockError::Invalid(why.to_owned()));
+        }
         let (url, files, verify) = take_tls(url)?;
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -190,6 +196,8 @@ mod tests {
             "postgres://me:hunter2@db/app?nonsense=hunter2",
             "postgres://me:hunter2@db/app?sslcert=/nowhere",
             "mysql://me:hunter2@db/app",
+            "postgres://me:x@hunter2@db/app",
+            "postgres://me:x/hunter2@db/app",
         ] {
             let error = Address::parse(broken).expect_err(broken);
             assert!(!error.to_string().contains("ter2"), "{error}");

@@ -177,6 +177,9 @@ fn warn(context: &Context, chosen: &Chosen, key: &Key) {
     if let Some(variable) = variable.filter(|_| chosen.whose != Whose::Other && !context.global.json) {
         note!("{variable} is set in the environment and comes first");
     }
+    if chosen.whose == Whose::Repository && dotted(key).as_deref() == Some("space") && !context.global.json {
+        note!("Locks that are held stay in the space that was before, and are not seen from here.");
+    }
 }
 
 /// An error of the editor, as commands end with it.

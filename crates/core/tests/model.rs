@@ -294,6 +294,27 @@ proptest! {
     }
 }
 
+/// What a random story found once.
+#[test]
+fn whoever_came_first_is_served_first_though_others_leave_at_that_moment() {
+    let (mut real, mut model) = (Real::new(), Model::default());
+    let want = |key: &str| (lines(key, 0, 0), Mode::Exclusive);
+    let asked = [
+        (1, vec![want("d/*")], 1000, 0),
+        (0, vec![want("d/x"), want("flag:f")], 1000, 3000),
+        (2, vec![want("flag:f")], 4996, 20_000),
+        (2, vec![want("flag:f"), want("d/x")], 1000, 20_000),
+    ];
+    for (agent, wants, ttl, wait) in asked {
+        assert_eq!(real.acquire(agent, &wants, ttl, wait), model.acquire(agent, &wants, ttl, wait));
+    }
+    for time in [3000, 1000] {
+        real.pass(time);
+        model.pass(time);
+        assert_eq!(real.held(), model.held(), "the last word is that of who came last");
+    }
+}
+
 /// Every span of the first six lines, and the whole file; each in both modes.
 fn everything() -> Vec<(Target, Mode)> {
     let spans = (1..=6).flat_map(|start| (start..=6).map(move |end| (start, end))).chain([(0, 0)]);

@@ -60,6 +60,15 @@ fn named(url: &str) -> Result<Named<'_>, EngineError> {
 
 const KNOWN: &str = "use `memory:`, `file:DIR`, `redis://HOST:PORT` or `postgres://HOST/DATABASE`";
 
+/// A part of a password that is taken for a host or a database would be shown.
+pub(crate) fn check_login(url: &str) -> Result<(), EngineError> {
+    let place = url.split_once("://").and_then(|(_, rest)| rest.split('?').next()).unwrap_or_default();
+    if place.rsplit_once('@').is_some_and(|(login, _)| login.contains('/')) {
+        return Err(EngineError::Invalid("a / in a user's name or a password is written %2F".to_owned()));
+    }
+    Ok(())
+}
+
 fn directory(rest: &str) -> Result<&Path, EngineError> {
     let host = rest.starts_with("//") && !rest.starts_with("///");
     if rest.is_empty() || host {
@@ -85,6 +94,12 @@ mod tests {
         assert!(!refusal("redis://me:secret@host:x").contains("secret"));
         assert!(!refusal("postgres://me:secret@host:x").contains("secret"));
         assert!(!refusal("postgres://me@host/db?password=x&secret=y").contains("secret"));
+        for scheme in ["redis", "redis+sentinel", "redis+cluster", "postgres"] {
+            for login in ["me/x:secret", "me:x/secret"] {
+                let told = refusal(&format!("{scheme}://{login}@host/0"));
+                assert!(told.contains("%2F") && !told.contains("secret"), "{told}");
+            }
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use clap::Args;
 use std::io::IsTerminal as _;
 
 use lockkeeper_config_editor::{Document, Error, Format, Key, Value};
+use lockkeeper_wire::word::Word;
 use serde_json::json;
 
 use super::known::{self, Known};
@@ -37,10 +38,14 @@ impl Get {
             };
         }
         let chosen = self.which.choose(key.as_ref())?;
+        if self.which.file.is_some() && !chosen.path.exists() {
+            let message = format!("there is no file {}", chosen.path.display());
+            return Err(Failure::Question { word: Word::NotFound, message, hint: None });
+        }
         let document = chosen.editor(self.which.wait()?)?.read().map_err(told)?;
         let (value, name) = match &key {
             Some(key) => {
-                let missing = || Error::NotFound(format!("{key} in {}", chosen.path.display()));
+                let missing = || Error::NotFound(key.to_string());
                 (document.get(key).ok_or_else(|| missing_told(missing()))?, key.to_string())
             }
             None => (document.value(), String::new()),

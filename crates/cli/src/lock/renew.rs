@@ -64,9 +64,10 @@ impl Renew {
         }
         Err(Failure::Question {
             word: Word::LockLost,
-            message: format!("{} was lost and is not yours any more.", answer.lost.join(", ")),
+            message: format!("Lost, and not yours any more: {}.", answer.lost.join(", ")),
             hint: Some(
-                "lockkeeper session restore asks for it again; lockkeeper lock release accepts the loss".to_owned(),
+                "lockkeeper session restore asks again for what ran out; lockkeeper lock release --all accepts the loss"
+                    .to_owned(),
             ),
         })
     }

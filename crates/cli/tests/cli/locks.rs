@@ -341,6 +341,33 @@ fn what_a_person_changes_is_seen_and_agents_keep_out_of_it_for_a_moment() {
 }
 
 #[test]
+fn what_lockkeeper_writes_itself_is_nobodys_editing() {
+    let house = House::new();
+    let home = house.repository().join("state");
+    let at_home = |arguments: &[&str]| {
+        let mut command = house.command("person", arguments);
+        command.env("LOCKKEEPER_HOME", &home).stdout(std::process::Stdio::piped());
+        command.stderr(std::process::Stdio::piped());
+        command
+    };
+    let say = |arguments: &[&str]| crate::house::said(at_home(arguments).output().expect("the program runs"));
+    assert_eq!(say(&["lock", "list"]).code, 0);
+    let mut watching = at_home(&["room", "watch", "--json"]).spawn().expect("the program runs");
+    let rooms = || say(&["room", "list", "--json"]).out;
+    wait_for("the first mark", || {
+        edit(&house, "src/first.rs", "x");
+        rooms().contains("src/first.rs").then_some(())
+    });
+    assert_eq!(say(&["lock", "acquire", "src/other.rs"]).code, 0);
+    edit(&house, "src/second.rs", "x");
+    wait_for("the second mark", || rooms().contains("src/second.rs").then_some(()));
+    assert!(!rooms().contains("state/"), "{}", rooms());
+    crate::house::kill_child(&watching, "TERM");
+    let _ = watching.wait();
+    say(&["stop"]);
+}
+
+#[test]
 fn a_session_that_comes_back_waits_for_what_others_have_taken_meanwhile() {
     let house = House::new();
     assert_eq!(house.say("a", &["lock", "acquire", "x.rs", "y.rs", "-m", "mine", "--ttl", "1s"]).code, 0);

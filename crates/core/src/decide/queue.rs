@@ -24,13 +24,8 @@ impl Deciding<'_> {
         let mut freed = freed;
         while !freed.is_empty() {
             let mut next_freed = Vec::new();
-            for (_, id) in self.candidates(&freed) {
+            for (_, id) in self.candidates_who_stay(freed) {
                 let Some(waiter) = self.state.waiter(id).cloned() else { continue };
-                if let Some(why) = waiter.leaves(self.now()) {
-                    self.record(Event::Withdrawn { waiter: id, why });
-                    next_freed.extend(targets(&waiter.asked.wants));
-                    continue;
-                }
                 let mut new = self.state.parts(&waiter.asked.session, &waiter.asked.wants).new;
                 if planted::is(Bug::WaiterCheckedInPart) {
                     new.truncate(1);
@@ -43,6 +38,29 @@ impl Deciding<'_> {
             }
             freed = next_freed;
         }
+    }
+
+    /// Those who wait for any of this, or for what others make free who leave now: all of them, so that nobody is served before
+    /// who came earlier.
+    fn candidates_who_stay(&mut self, freed: Vec<Target>) -> BTreeSet<(Rank, WaiterId)> {
+        let (mut freed, mut stay) = (freed, BTreeSet::new());
+        while !freed.is_empty() {
+            let mut left = Vec::new();
+            for candidate in self.candidates(&freed) {
+                let Some(waiter) = self.state.waiter(candidate.1).cloned() else { continue };
+                match waiter.leaves(self.now()) {
+                    Some(why) => {
+                        self.record(Event::Withdrawn { waiter: candidate.1, why });
+                        left.extend(targets(&waiter.asked.wants));
+                    }
+                    None => {
+                        stay.insert(candidate);
+                    }
+                }
+            }
+            freed = left;
+        }
+        stay
     }
 
     /// Those who wait for any of this, in the order of the queue.

@@ -9,6 +9,7 @@ use tokio_postgres::config::{Host, SslMode};
 
 use crate::EngineError;
 use crate::tls::TlsFiles;
+use crate::url::check_login;
 
 const PORT_DEFAULT: u16 = 5432;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
@@ -28,6 +29,7 @@ pub(super) struct Address {
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Address, EngineError> {
         // No message repeats a part of the URL that may hold a password.
+        check_login(url)?;
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
         if place.matches('@').count() > 1 {
             // Taken for a part of the host it would be shown.

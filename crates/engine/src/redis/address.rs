@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::EngineError;
 use crate::tls::TlsFiles;
+use crate::url::check_login;
 
 const PORT_DEFAULT: u16 = 6379;
 const SENTINEL_PORT_DEFAULT: u16 = 26_379;
@@ -80,6 +81,7 @@ impl Address {
     }
 
     pub(super) fn parse(url: &str) -> Result<Address, EngineError> {
+        check_login(url)?;
         // No message repeats a part of the URL that may hold a password.
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("a Redis URL begins with `redis://`"))?;
         let (shape, has_tls) = schemed(scheme).ok_or_else(|| invalid(SHAPES))?;

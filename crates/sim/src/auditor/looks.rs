@@ -8,8 +8,12 @@ use lockkeeper_core::lock::{FeatureId, Lock};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::session::SessionId;
 
-use super::{Auditor, SLACK, Seen, pauses};
+use super::{Auditor, Seen, pauses};
 use crate::air::BEGIN;
+
+/// A release that was told may be so old, and still be lost with the power: a slow disk, which then fails, and a second until
+/// that is noticed.
+const UNSYNCED_MAX: u64 = 1_500_000;
 
 /// Somebody in the queue, as a list shows it.
 #[derive(Clone, Debug)]
@@ -155,7 +159,8 @@ impl Auditor {
     fn check_explained(&mut self, sent: u64, now: u64, lock: &Arc<Lock>) {
         if let Some(known) = self.known.get(&lock.token) {
             let gone = known.end_told.filter(|told| *told < sent);
-            let came_back = self.power_lost.iter().any(|lost| gone.is_some_and(|gone| lost.abs_diff(gone) <= SLACK));
+            let came_back =
+                self.power_lost.iter().any(|lost| gone.is_some_and(|gone| lost.abs_diff(gone) <= UNSYNCED_MAX));
             if let Some(gone) = gone.filter(|_| self.keeps_everything() && !came_back) {
                 self.breaks("P6", || format!("{lock:?} was released at {gone} and listed at {sent}"));
             }

@@ -35,9 +35,9 @@ impl Address {
     /// names whom to trust, `sslcert` and `sslkey` say who we are.
     pub fn parse(url: &str) -> Result<Address, AdvisoryLockError> {
         // What is taken for a host or a database is looked up and shown: no part of a password may be.
-        let place = url.split_once("://").and_then(|(_, rest)| rest.split('?').next()).unwrap_or_default();
-        if place.split_once('@').is_some_and(|(login, behind)| login.contains('/') || behind.contains('@')) {
-            let why = "in the database URL, an @ in a user's name or a password is written %40, and a / is written %2F";
+        let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+        if login.is_some_and(|(login, _)| login.contains(['@', '/', '?', '#'])) {
+            let why = "in the database URL, of a user's name and a password @ is written %40, / is %2F, ? is %3F and # is %23";
             return Err(AdvisoryLockError::Invalid(why.to_owned()));
         }
         let (url, files, verify) = take_tls(url)?;

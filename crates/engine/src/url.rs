@@ -62,9 +62,10 @@ const KNOWN: &str = "use `memory:`, `file:DIR`, `redis://HOST:PORT` or `postgres
 
 /// A part of a password that is taken for a host or a database would be shown.
 pub(crate) fn check_login(url: &str) -> Result<(), EngineError> {
-    let place = url.split_once("://").and_then(|(_, rest)| rest.split('?').next()).unwrap_or_default();
-    if place.rsplit_once('@').is_some_and(|(login, _)| login.contains('/')) {
-        return Err(EngineError::Invalid("a / in a user's name or a password is written %2F".to_owned()));
+    let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    if login.is_some_and(|(login, _)| login.contains(['/', '?', '#'])) {
+        let why = "in a user's name or a password / is written %2F, ? is %3F and # is %23; elsewhere, @ is %40";
+        return Err(EngineError::Invalid(why.to_owned()));
     }
     Ok(())
 }
@@ -95,7 +96,7 @@ mod tests {
         assert!(!refusal("postgres://me:secret@host:x").contains("secret"));
         assert!(!refusal("postgres://me@host/db?password=x&secret=y").contains("secret"));
         for scheme in ["redis", "redis+sentinel", "redis+cluster", "postgres"] {
-            for login in ["me/x:secret", "me:x/secret"] {
+            for login in ["me/x:secret", "me:x/secret", "me?x:secret", "me:x?y=secret"] {
                 let told = refusal(&format!("{scheme}://{login}@host/0"));
                 assert!(told.contains("%2F") && !told.contains("secret"), "{told}");
             }

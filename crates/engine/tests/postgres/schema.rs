@@ -168,3 +168,26 @@ async fn what_is_posted_is_seen_as_long_as_it_counts() {
     post(&mut scribe, vec![Posted { id: "one".to_owned(), change: Posting::Gone }, written("two", 60)]).await;
     assert_eq!(seen(), "two src/a.rs 3");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_posted_is_found_by_its_key_however_much_was_posted_before() {
+    const ROUNDS: u64 = 60;
+    const AT_ONCE: u64 = 64;
+    let server = Postgres::start_with(&Options::quick());
+    let mut scribe = Scribe::at_origin(&open(&server.url()).await, "a").await;
+    for round in 0..ROUNDS {
+        let id = |number: u64| format!("{round}-{number}");
+        let granted = (0..AT_ONCE).map(|number| granted(&id(number), r#"{"key": "x"}"#, Millis::from_secs(60)));
+        post(&mut scribe, granted.collect()).await;
+        let gone = (0..AT_ONCE).map(|number| Posted { id: id(number), change: Posting::Gone });
+        post(&mut scribe, gone.collect()).await;
+    }
+    // What a connection has read, it tells when it has something to do a second later.
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    scribe.append(b"last").await;
+    let read =
+        server.sql("select idx_tup_read from pg_stat_user_indexes where indexrelname = 'lockkeeper_documents_pkey'");
+    let read: u64 = read.parse().expect("a number");
+    let changed = ROUNDS * AT_ONCE * 2;
+    assert!((1..changed * 4).contains(&read), "{read} entries were read for {changed} changes");
+}

@@ -194,6 +194,7 @@ create function lockkeeper_append(
 declare
   ends record;
   answer lockkeeper_answer;
+  changed record;
   is_end boolean := false;
   server_wall constant bigint := lockkeeper_wall();
   stamp_wall bigint;
@@ -242,12 +243,18 @@ begin
       if cardinality(ids) > 0 then
         -- What has nothing left is gone; what has a token is granted now; the rest lasts longer. All times follow the stamp,
         -- which the writer did not know, and so does a token: it is at least the stamp and the grants before it.
-        delete from lockkeeper_documents d using unnest(ids, lefts) as u (id, remains)
-        where d.ledger = ends.ledger and d.id = u.id and u.remains is null;
-        update lockkeeper_documents d
-        set expires = answer.stamp + u.remains, document = coalesce(u.document::jsonb, d.document)
-        from unnest(ids, lefts, documents, tokens) as u (id, remains, document, token)
-        where d.ledger = ends.ledger and d.id = u.id and u.token is null and u.remains is not null;
+        -- One at a time, by its key: whatever is known of the table, nothing else is looked at.
+        for changed in
+          select u.* from unnest(ids, lefts, documents, tokens) as u (id, remains, document, token) where u.token is null
+        loop
+          if changed.remains is null then
+            delete from lockkeeper_documents d where d.ledger = ends.ledger and d.id = changed.id;
+          else
+            update lockkeeper_documents d
+            set expires = answer.stamp + changed.remains, document = coalesce(changed.document::jsonb, d.document)
+            where d.ledger = ends.ledger and d.id = changed.id;
+          end if;
+        end loop;
         insert into lockkeeper_documents (ledger, id, created, expires, fencing_token, document)
         select ends.ledger, u.id, answer.stamp, answer.stamp + u.remains, greatest(u.token, answer.stamp + u.place),
           u.document::jsonb

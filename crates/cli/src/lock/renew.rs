@@ -64,7 +64,10 @@ impl Renew {
         }
         Err(Failure::Question {
             word: Word::LockLost,
-            message: format!("Lost, and not yours any more: {}.", answer.lost.join(", ")),
+            message: match answer.lost.as_slice() {
+                [one] => format!("{one} was lost and is not yours any more."),
+                several => format!("{} were lost and are not yours any more.", several.join(", ")),
+            },
             hint: Some(
                 "lockkeeper session restore asks again for what ran out; lockkeeper lock release --all accepts the loss"
                     .to_owned(),

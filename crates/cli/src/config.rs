@@ -180,6 +180,27 @@ impl EngineChoice {
         self.from == NOTHING_NAMED
     }
 
+    /// What to tell whoever names this one beside a service that keeps its locks in `used`, and what to do. Whoever exports a new
+    /// engine and goes on with the old service is alone in a world of its own.
+    pub(crate) fn beside(&self, used: &str) -> Option<(String, String)> {
+        let from = self.from;
+        match lockkeeper_engine::place_of(&self.url) {
+            Ok(wanted) if wanted == used => None,
+            Ok(wanted) => Some((
+                format!(
+                    "the service that runs keeps its locks in {used}; a service started from here would use {wanted} from {from}"
+                ),
+                "lockkeeper stop; the next command starts one that does".to_owned(),
+            )),
+            Err(error) => Some((
+                format!(
+                    "the service that runs keeps its locks in {used}, and {from} names nothing that could: {error}"
+                ),
+                format!("unset {from}, or mend it"),
+            )),
+        }
+    }
+
     /// Says what to do about an engine that can't be used and that nobody may have meant.
     pub(crate) fn explain(&self, error: &EngineError) -> String {
         match self.from {

@@ -203,19 +203,10 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
     }
 }
 
-/// The service that runs keeps its locks elsewhere than a new one would.
+/// The service that runs keeps its locks elsewhere than a new one would. Whoever names none goes on with what runs.
 fn another_engine(choice: &EngineChoice, used: &str) -> Option<Finding> {
-    let from = choice.from;
-    match lockkeeper_engine::place_of(&choice.url) {
-        Ok(wanted) if wanted == used => None,
-        Ok(wanted) => {
-            let found = format!("a service started from here would use {wanted} from {from}");
-            let mend = "lockkeeper stop; the next command starts one with it";
-            // Whoever names none goes on with what runs.
-            Some(if choice.is_default() { well("engine", found) } else { ill("engine", found, mend) })
-        }
-        Err(error) => Some(ill("engine", choice.explain(&error), format!("unset {from}, or write it right"))),
-    }
+    let (found, mend) = choice.beside(used)?;
+    Some(if choice.is_default() { well("engine", found) } else { ill("engine", found, mend) })
 }
 
 /// What to look at when an engine can't be used.

@@ -8,10 +8,8 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
 use lockkeeper_core::text::is_unprintable;
 use lockkeeper_wire::answer::{LockView, Refused};
+use rustix::io::Errno;
 use serde::Serialize;
-
-/// The output is closed.
-const EBADF: i32 = 9;
 
 /// How a line is printed that is the answer to the question.
 macro_rules! say {
@@ -30,7 +28,7 @@ static UNTOLD: AtomicBool = AtomicBool::new(false);
 pub(crate) fn write(out: &mut impl Write, bytes: &[u8]) {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         // Whoever closed the pipe has read enough, and who closed the output wants nothing.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe && error.raw_os_error() != Some(EBADF) => {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe && Errno::from_io_error(&error) != Some(Errno::BADF) => {
             UNTOLD.store(true, Ordering::Relaxed);
         }
         Ok(()) | Err(_) => {}

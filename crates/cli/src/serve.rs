@@ -122,6 +122,11 @@ impl Serve {
         let guard = if self.background { None } else { Some(start::guard(&config.home)?) };
         take_over(&socket, self.background).await?;
         let engine = open_engine(&choice, &Options { durability, shared_space }).await?;
+        let place = engine.place();
+        // Before anybody can connect.
+        if socket == config.socket() && !start::write_down(config, &place) {
+            tracing::warn!("which engine is used could not be written down");
+        }
         let listener = serve::bind_socket(&socket).await.with_context(|| format!("the socket {}", socket.display()))?;
         drop(guard);
         let metrics = Arc::new(Metrics::new());
@@ -137,10 +142,6 @@ impl Serve {
             socket: Some(socket.display().to_string()),
             listen: address.map(|address| format!("http://{address}")),
         };
-        let place = engine.place();
-        if socket == config.socket() {
-            start::write_down_engine(config, &place);
-        }
         let read_anew =
             Box::new(|| Config::load().and_then(|config| config.policy()).map_err(|error| format!("{error:#}")));
         let traced = collector.map(|collector| (collector, Spans::new(metrics.clone())));

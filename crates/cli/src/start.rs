@@ -16,8 +16,8 @@ use crate::output::note;
 
 /// Where a caller says which trace a command belongs to.
 const TRACE_VARIABLE: &str = "TRACEPARENT";
-/// Says in LOCKKEEPER_HOME which engine the service of this user has.
-const ENGINE_FILE: &str = "service.engine";
+/// Says in LOCKKEEPER_HOME which process serves, and where it keeps its locks.
+const SERVICE_FILE: &str = "service.now";
 /// How long a service may take to start, and others to wait for it.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 /// The longest name that a socket may have on every system, with what its hidden name has more.
@@ -52,35 +52,36 @@ fn connected(config: &Config, url: Option<&str>) -> Result<Client, Error> {
     Ok(connected.revived_by(Arc::new(move || start(&of_revive))))
 }
 
-/// Takes down where the service of this user keeps its locks, for commands that were told of another place.
-pub(crate) fn write_down_engine(config: &Config, place: &str) {
-    // Only for a warning: no reason not to serve.
-    let file =
-        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(config.home.join(ENGINE_FILE));
-    if let Err(error) = file.and_then(|mut file| file.write_all(place.as_bytes())) {
-        tracing::warn!(%error, "which engine is used could not be written down");
+/// Takes down which process serves this user, and where it keeps its locks, for commands that were told of another place or
+/// find no socket. `false`: it could not, which is no reason not to serve.
+pub(crate) fn write_down(config: &Config, place: &str) -> bool {
+    let (path, part) =
+        (config.home.join(SERVICE_FILE), config.home.join(format!(".{SERVICE_FILE}.{}", std::process::id())));
+    let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&part);
+    let written = file.and_then(|mut file| writeln!(file, "{}\n{place}", std::process::id()));
+    // In one piece, or not at all: what is there of an earlier service is not true any more.
+    let done = written.and_then(|()| std::fs::rename(&part, &path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&part);
+        let _ = std::fs::remove_file(&path);
     }
+    done.is_ok()
 }
 
-/// What to say when the service that runs keeps its locks elsewhere than where this command was told to look. Whoever exports a
-/// new engine and goes on with the old service is alone in a world of its own.
+/// The process that last served from this home, and where it kept its locks.
+pub(crate) fn written_down(home: &Path) -> Option<(u32, String)> {
+    let text = std::fs::read_to_string(home.join(SERVICE_FILE)).ok()?;
+    let (pid, place) = text.trim_end().split_once('\n')?;
+    Some((pid.parse().ok()?, place.to_owned()))
+}
+
+/// What to say when the service that runs keeps its locks elsewhere than where this command was told to look.
 fn other_engine(config: &Config) -> Option<(String, String)> {
     let choice = config.engine();
     if choice.is_default() {
         return None;
     }
-    let (used, from) = (std::fs::read_to_string(config.home.join(ENGINE_FILE)).ok()?, choice.from);
-    match lockkeeper_engine::place_of(&choice.url) {
-        Ok(wanted) if wanted == used => None,
-        Ok(wanted) => Some((
-            format!("the service that runs keeps its locks in {used}, not in {wanted} as {from} says"),
-            "lockkeeper stop; the next command starts one that does".to_owned(),
-        )),
-        Err(error) => Some((
-            format!("the service that runs keeps its locks in {used}, and {from} names nothing that could: {error}"),
-            format!("unset {from}, or mend it"),
-        )),
-    }
+    choice.beside(&written_down(&config.home)?.1)
 }
 
 fn start(config: &Config) -> Result<(), Error> {

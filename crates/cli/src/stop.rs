@@ -13,6 +13,7 @@ use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
+use crate::start;
 
 /// How long a service may take to end.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
@@ -45,16 +46,16 @@ impl Stop {
     }
 }
 
-/// Who keeps the ledgers in this home, if that process lives.
-fn owner(home: &Path) -> Option<u32> {
-    let pid: u32 = std::fs::read_to_string(home.join("ledgers/owner.lock")).ok()?.trim().parse().ok()?;
+/// The process that serves from this home, if it lives.
+fn alive(home: &Path) -> Option<u32> {
+    let (pid, _) = start::written_down(home)?;
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     command.split(|byte| *byte == 0).any(|word| word == b"serve").then_some(pid)
 }
 
 /// Nobody listens: none runs, or its socket was removed.
 fn none_answers(context: &Context) -> Result<(), Failure> {
-    if let Some(pid) = config::home().ok().and_then(|home| owner(&home)) {
+    if let Some(pid) = config::home().ok().and_then(|home| alive(&home)) {
         let why = format!("a service runs (pid {pid}), and its socket is gone");
         return Err(Failure::Other(anyhow::anyhow!("{why}; `kill {pid}` ends it, and no lock is lost by that")));
     }

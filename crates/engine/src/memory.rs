@@ -42,9 +42,7 @@ impl Memory {
             ledger.lose_after(revision);
         }
     }
-}
 
-impl Memory {
     /// Loses what a disk loses with its power, as its log would be read again: see [`crate::Embedded`]. Everything up to
     /// `durable` was synced; of the rest, `is_lost` says for each sector whether it was not yet written.
     pub fn lose_power(&self, space: &Space, durable: u64, is_lost: &mut dyn FnMut() -> bool) {

@@ -17,7 +17,7 @@ use lockkeeper_core::session::SessionId;
 pub(crate) use self::looks::{Look, Waiting};
 use crate::air::BEGIN;
 use crate::ends::{EndAsked, Ends};
-use crate::weather::Kind;
+use crate::weather::{Kind, SYNC_QUICK, Weather};
 
 /// How much longer than promised something may take: ways, pauses of servers, and a sweep that was put off.
 const SLACK: u64 = 1_000_000;
@@ -89,6 +89,8 @@ pub(crate) struct Auditor {
     fresh: HashMap<SessionId, Vec<u64>>,
     /// Ports that somebody was told of as theirs; `true`: their end was asked for since.
     ports: Vec<(Arc<Ports>, bool)>,
+    /// How old a release that was told may be, and still be lost with the power.
+    unsynced: u64,
     /// When the power went: releases that were told before may have come back.
     power_lost: Vec<u64>,
     broken: Vec<Broken>,
@@ -97,10 +99,13 @@ pub(crate) struct Auditor {
 }
 
 impl Auditor {
-    pub(crate) fn new(kind: Kind, quota: u32, traced: bool) -> Auditor {
+    pub(crate) fn new(weather: &Weather, traced: bool) -> Auditor {
+        // A disk that fails is found out within a second of the sync that it failed.
+        let unsynced = SLACK + if weather.sync > SYNC_QUICK { weather.sync * 1000 } else { 0 };
         Auditor {
-            kind,
-            quota,
+            kind: weather.kind,
+            quota: weather.quota,
+            unsynced,
             known: BTreeMap::new(),
             asks: Vec::new(),
             ends: Vec::new(),

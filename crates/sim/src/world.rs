@@ -111,7 +111,7 @@ impl World {
         };
         let server = |number| Server::new(store.clone(), settings(number), weather.ledger_way);
         let servers = (0..weather.servers).map(server).collect();
-        let auditor = Auditor::new(weather.kind, weather.quota, traced);
+        let auditor = Auditor::new(&weather, traced);
         Arc::new(World {
             air,
             servers,

@@ -230,7 +230,7 @@ fn whoever_names_another_engine_than_the_service_has_is_warned() {
     assert_eq!(house.say("a", &["lock", "acquire", "f"]).code, 0);
     let warned = named(&["lock", "list"]);
     let (from, to) =
-        (format!("file:{}", house.home().join("ledgers").display()), "not in memory: as LOCKKEEPER_ENGINE says");
+        (format!("file:{}", house.home().join("ledgers").display()), "would use memory: from LOCKKEEPER_ENGINE");
     assert!(warned.code == 0 && warned.err.contains(&from) && warned.err.contains(to), "{warned:?}");
     assert!(warned.err.contains("lockkeeper stop"), "{warned:?}");
     assert_eq!(house.say("a", &["lock", "list"]).err, "", "who names none is not warned");

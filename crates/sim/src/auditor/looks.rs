@@ -11,10 +11,6 @@ use lockkeeper_core::session::SessionId;
 use super::{Auditor, Seen, pauses};
 use crate::air::BEGIN;
 
-/// A release that was told may be so old, and still be lost with the power: a slow disk, which then fails, and a second until
-/// that is noticed.
-const UNSYNCED_MAX: u64 = 1_500_000;
-
 /// Somebody in the queue, as a list shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
@@ -160,7 +156,7 @@ impl Auditor {
         if let Some(known) = self.known.get(&lock.token) {
             let gone = known.end_told.filter(|told| *told < sent);
             let came_back =
-                self.power_lost.iter().any(|lost| gone.is_some_and(|gone| lost.abs_diff(gone) <= UNSYNCED_MAX));
+                self.power_lost.iter().any(|lost| gone.is_some_and(|gone| lost.abs_diff(gone) <= self.unsynced));
             if let Some(gone) = gone.filter(|_| self.keeps_everything() && !came_back) {
                 self.breaks("P6", || format!("{lock:?} was released at {gone} and listed at {sent}"));
             }

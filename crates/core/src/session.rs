@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{INTENTION_CHARS_MAX, NAME_CHARS_MAX, REQUEST_ID_CHARS_MAX};
 use crate::text::one_line;
 
+/// The session of whoever takes files without asking here.
+const EXTERNAL: &str = "~external";
+
 /// Why a text can't be used. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
@@ -44,7 +47,11 @@ impl SessionId {
 
     /// Whoever takes files without asking here. No client can call itself so.
     pub fn external() -> SessionId {
-        SessionId(Arc::from("~external"))
+        SessionId(Arc::from(EXTERNAL))
+    }
+
+    pub fn is_external(&self) -> bool {
+        *self.0 == *EXTERNAL
     }
 }
 

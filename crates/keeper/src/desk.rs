@@ -527,10 +527,10 @@ fn frees(event: &Event) -> bool {
         | Event::GivenBack { .. }
         | Event::FeatureEnded { .. }
         | Event::PortsFreed { .. } => true,
-        // What was freed is handed on in the same batch.
-        Event::Granted(grant) => grant.waiter.is_some(),
-        Event::Renewed { .. }
-        | Event::Queued(_)
+        // What was freed is handed on in the same batch. What others hold outside is no grant of ours, but a fact.
+        Event::Granted(grant) => grant.waiter.is_some() || grant.session.is_external(),
+        Event::Renewed { session, .. } => session.is_external(),
+        Event::Queued(_)
         | Event::Beaten { .. }
         | Event::SessionOpened { .. }
         | Event::RoomOpened { .. }

@@ -44,7 +44,7 @@ pub(crate) type Read = Box<dyn FnOnce(Result<(&State, Stamp), Failure>) + Send>;
 
 pub(crate) enum Mail {
     /// Somebody is about to look at these: what others hold of them outside of the ledger counts, too.
-    Outside(Vec<Key>, oneshot::Sender<()>),
+    Outside(Vec<Key>, oneshot::Sender<Result<(), Failure>>),
     Ask(Asked, Reply),
     Beat(SessionId, Ticket, Reply),
     Read(Read),
@@ -197,7 +197,7 @@ impl Keeper {
         }
         let (reply, seen) = oneshot::channel();
         self.0.mailbox.send(Mail::Outside(keys, reply)).await.map_err(|_| stopped())?;
-        seen.await.map_err(|_| stopped())
+        seen.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Entries of the history as they happen. Who falls behind reads them from the history.

@@ -232,12 +232,15 @@ impl Running {
             }
         }
         self.tell_beaten(beaten);
-        let is_away = matches!(decided, Some(Decided::Away(_)));
+        // What was just found out need not be found out again, for as long as that takes.
+        let away = match &decided {
+            Some(Decided::Away(why)) => Some(Failure::Unavailable(why.clone())),
+            Some(Decided::Recorded | Decided::Confirmed | Decided::Outdated | Decided::Failed) | None => None,
+        };
         let unconfirmed = match decided {
             _ if reads.is_empty() || planted::is(Bug::NoConfirm) => None,
-            Some(Decided::Recorded | Decided::Confirmed) => None,
-            // What was just found out need not be found out again, for as long as that takes.
-            Some(Decided::Away(why)) => Some(Failure::Unavailable(why)),
+            Some(Decided::Recorded | Decided::Confirmed | Decided::Outdated) => None,
+            Some(Decided::Away(_)) => away.clone(),
             Some(Decided::Failed) | None => self.confirm().await.err(),
         };
         let now = self.ledger.now();
@@ -246,14 +249,16 @@ impl Running {
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
         }
         for (keys, reply) in outside {
-            if !is_away {
-                self.look_at(&keys).await;
-            }
-            let _ = reply.send(());
+            let looked = match &away {
+                Some(away) => Err(away.clone()),
+                None => self.look_at(&keys).await,
+            };
+            let _ = reply.send(looked);
         }
-        if !is_away {
+        if away.is_none() {
             self.look_outside().await;
-            self.mourn().await;
+            // If it can't be written down now, it is tried again soon.
+            let _ = self.mourn().await;
         }
         self.publish();
     }

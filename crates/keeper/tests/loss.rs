@@ -2,15 +2,15 @@
 
 mod asking;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper_core::command::{Command, Which};
+use lockkeeper_core::command::{Acquire, Command, Which};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Stamp;
+use lockkeeper_core::time::{Millis, Stamp};
 use lockkeeper_engine::{
     Append, Batch, BoxFuture, Confirm, Delta, Durable, Engine, EngineError, Ledger, Memory, Position, Strength,
 };
@@ -21,13 +21,52 @@ use tokio_util::sync::CancellationToken;
 
 use self::asking::{acquire, actor};
 
-/// A ledger in memory that may not say when it moved, and may not let anybody read.
+/// A ledger in memory that may not say when it moved, may not let anybody read, and may take its time.
 #[derive(Debug)]
 struct Shaky {
     memory: Arc<dyn Ledger>,
     /// None: it tells when it moved.
     silent: Option<watch::Sender<u64>>,
     unreadable: Arc<AtomicBool>,
+    trouble: Arc<Mutex<Trouble>>,
+    /// Says nothing of its own: what moved is heard of in one way only.
+    durable: watch::Sender<Durable>,
+}
+
+/// What becomes of the next batches.
+#[derive(Debug, Default)]
+enum Trouble {
+    #[default]
+    None,
+    /// The next one fails, and from then on as below.
+    Fails,
+    /// The next one that takes something is withheld, and nobody knows.
+    Withholds,
+    /// Comes in late: before the next one.
+    Withheld(Position, Stamp, Box<Batch>),
+}
+
+impl Shaky {
+    async fn try_append(&self, expected: Position, proposed: Stamp, batch: Batch) -> Append {
+        let unknown = || EngineError::Unreachable("no answer".to_owned());
+        let trouble = std::mem::take(&mut *self.trouble.lock().unwrap());
+        match trouble {
+            Trouble::Fails => {
+                *self.trouble.lock().unwrap() = Trouble::Withholds;
+                return Append::Down(unknown());
+            }
+            Trouble::Withholds if !batch.frees => {
+                *self.trouble.lock().unwrap() = Trouble::Withheld(expected, proposed, Box::new(batch));
+                return Append::Unknown(unknown());
+            }
+            Trouble::Withholds => *self.trouble.lock().unwrap() = Trouble::Withholds,
+            Trouble::Withheld(expected, proposed, late) => {
+                self.memory.append(expected, proposed, *late).await;
+            }
+            Trouble::None => {}
+        }
+        self.memory.append(expected, proposed, batch).await
+    }
 }
 
 impl Ledger for Shaky {
@@ -43,7 +82,7 @@ impl Ledger for Shaky {
     }
 
     fn append(&self, expected: Position, proposed: Stamp, batch: Batch) -> BoxFuture<'_, Append> {
-        self.memory.append(expected, proposed, batch)
+        Box::pin(self.try_append(expected, proposed, batch))
     }
 
     fn confirm(&self, expected: Position) -> BoxFuture<'_, Confirm> {
@@ -55,7 +94,7 @@ impl Ledger for Shaky {
     }
 
     fn durable(&self) -> watch::Receiver<Durable> {
-        self.memory.durable()
+        self.durable.subscribe()
     }
 
     fn moved(&self) -> watch::Receiver<u64> {
@@ -76,6 +115,7 @@ struct House {
     engine: Memory,
     space: Space,
     unreadable: Arc<AtomicBool>,
+    trouble: Arc<Mutex<Trouble>>,
 }
 
 impl House {
@@ -83,23 +123,49 @@ impl House {
         let (engine, space) = (Memory::new(), Space::parse("s").unwrap());
         let memory = engine.open(&space).await.unwrap();
         let unreadable = Arc::new(AtomicBool::new(false));
-        let silent = silent.then(|| watch::Sender::new(0));
-        let ledger = Arc::new(Shaky { memory, silent, unreadable: unreadable.clone() });
+        let (silent, trouble) = (silent.then(|| watch::Sender::new(0)), Arc::<Mutex<Trouble>>::default());
+        let durable = watch::Sender::new(Durable::Up(u64::MAX));
+        let (unreadable_too, trouble_too) = (unreadable.clone(), trouble.clone());
+        let ledger = Arc::new(Shaky { memory, silent, unreadable: unreadable_too, trouble: trouble_too, durable });
         let stopping = CancellationToken::new();
         let keeper = Keeper::open(space.clone(), ledger, &Settings::default(), Arc::default(), stopping).await.unwrap();
-        House { keeper, engine, space, unreadable }
+        House { keeper, engine, space, unreadable, trouble }
     }
 }
 
 #[tokio::test]
 async fn whoever_asks_when_a_loss_is_noticed_is_told_that_the_lock_is_lost() {
-    let house = House::open(true).await;
+    // The ledger tells of its loss, or whoever asks finds out.
+    for silent in [true, false] {
+        let house = House::open(silent).await;
+        assert!(matches!(house.keeper.ask(acquire("a", "f")).await, Ok(Answer::Granted { .. })));
+        house.engine.lose_after(&house.space, 0);
+        let which = Which::Key(Key::parse("f").unwrap(), None);
+        let answer = house.keeper.ask(Command::Release { actor: actor("a"), which, token: None, request: None }).await;
+        assert!(matches!(&answer, Ok(Answer::Refused(Refusal::LockLost { .. }))), "{silent}: {answer:?}");
+        assert_eq!(house.keeper.rewrites(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_comes_in_late_beside_a_loss_is_not_recorded_twice() {
+    let house = House::open(false).await;
     assert!(matches!(house.keeper.ask(acquire("a", "f")).await, Ok(Answer::Granted { .. })));
-    house.engine.lose_after(&house.space, 0);
-    let which = Which::Key(Key::parse("f").unwrap(), None);
-    let answer = house.keeper.ask(Command::Release { actor: actor("a"), which, token: None, request: None }).await;
-    assert!(matches!(&answer, Ok(Answer::Refused(Refusal::LockLost { .. }))), "{answer:?}");
-    assert_eq!(house.keeper.rewrites(), 1);
+    assert!(matches!(house.keeper.ask(acquire("b", "g")).await, Ok(Answer::Granted { .. })));
+    *house.trouble.lock().unwrap() = Trouble::Fails;
+    house.engine.lose_after(&house.space, 1);
+    // What was lost could not be written down. Whoever asks now stands in the queue, and nobody knows whether.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let waiting = tokio::spawn({
+        let keeper = house.keeper.clone();
+        let wait = Command::Acquire(Acquire { wait: Millis(60_000), ..asking::wanting("c", "f") });
+        async move { keeper.ask(wait).await }
+    });
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let queued = house.keeper.read(|state, _| state.waiters().count()).await.unwrap();
+    assert_eq!(queued, 1, "one question, one place");
+    assert!(matches!(*house.trouble.lock().unwrap(), Trouble::None), "all of it happened");
+    waiting.abort();
 }
 
 #[tokio::test]

@@ -232,7 +232,12 @@ impl Store for RedisStore {
         let mark = format!("lockkeeper {}", self.keys.head);
         let keys: Vec<&str> = names.iter().map(String::as_str).collect();
         let call = Call { keys: &keys, args: &[mark.as_bytes()] };
-        let value = self.run(&script::LOOK_OUTSIDE, &call).await.map_err(|trouble| trouble.into_error(&self.place))?;
+        let mut asked = self.run(&script::LOOK_OUTSIDE, &call).await;
+        // A question that changes nothing may be asked twice.
+        if let Err(Trouble::Lost(_)) = asked {
+            asked = self.run(&script::LOOK_OUTSIDE, &call).await;
+        }
+        let value = asked.map_err(|trouble| trouble.into_error(&self.place))?;
         read_outside(value).ok_or_else(|| self.not_understood())
     }
 }

@@ -19,6 +19,8 @@ const DOUBTS_MAX: usize = 5;
 /// How often a batch is tried although others took something of it outside of the ledger: after the first time, the rules
 /// know of them.
 const TAKEN_MAX: u32 = 8;
+/// How often what others hold is looked at anew because the ledger moved meanwhile.
+const LOOKS_MAX: usize = 8;
 /// How long a batch of unknown outcome is looked for when the time for it is over.
 const DOUBT_LOOK: Duration = Duration::from_millis(250);
 /// An engine that fails no slower than this may be tried again.
@@ -42,9 +44,14 @@ impl Running {
             }
             tries += 1;
             let mourns = asked.iter().any(|asked| matches!(asked.command, Command::Mourn { .. }));
-            if tries > 1 && self.mourned.is_some() && !mourns {
-                // First of all: whoever asks for what went is told that it is lost, not that nobody holds it.
-                Box::pin(self.mourn()).await;
+            // First of all: whoever asks for what went is told that it is lost, not that nobody holds it. Not between two tries
+            // of which nobody knows: the first would be found there, and this one would not hear of it.
+            if !mourns
+                && doubtful.is_empty()
+                && let Err(why) = Box::pin(self.mourn()).await
+            {
+                self.give_up(&asked, &doubtful, Failure::Unavailable(why.clone()));
+                return Decided::Away(why);
             }
             self.contention.before_append(tries).await;
             let now = self.ledger.now();
@@ -52,7 +59,10 @@ impl Running {
             let Some(batch) = self.desk.decide(id, now, asked) else {
                 match self.unrecorded(&doubtful).await {
                     Ok(decided) => return decided,
-                    Err(again) => asked = again,
+                    Err(again) => asked = still_true(again),
+                }
+                if asked.is_empty() {
+                    return Decided::Outdated;
                 }
                 continue;
             };
@@ -76,6 +86,7 @@ impl Running {
                     if let Some(decided) = self.settled_by(delta, &doubtful, &asked) {
                         return decided;
                     }
+                    asked = still_true(asked);
                 }
                 Append::Taken(theirs) => {
                     asked = self.desk.give_up();
@@ -83,8 +94,7 @@ impl Running {
                     if taken == TAKEN_MAX {
                         return self.give_up(&asked, &doubtful, taken_outside(&theirs));
                     }
-                    asked.retain(|asked| !matches!(asked.command, Command::SeeExternal { .. }));
-                    asked.insert(0, seeing(theirs.iter().filter_map(outside::external).collect()));
+                    see_too(&mut asked, theirs.iter().filter_map(outside::external).collect());
                 }
                 Append::Full => {
                     asked = self.desk.give_up();
@@ -93,7 +103,8 @@ impl Running {
                     }
                     asked = self.refuse_takers(asked);
                     if asked.is_empty() {
-                        return Decided::Confirmed;
+                        // A store that is full refuses before it compares: nobody knows how late it is.
+                        return Decided::Failed;
                     }
                 }
                 Append::Unknown(error) => {
@@ -102,6 +113,7 @@ impl Running {
                     if let Some(decided) = self.look_for(&doubtful, &asked, &error, spent).await {
                         return decided;
                     }
+                    asked = still_true(asked);
                 }
                 Append::Down(error) => {
                     asked = self.desk.give_up();
@@ -113,6 +125,9 @@ impl Running {
                         return self.is_away(&asked, &doubtful, &error);
                     }
                 }
+            }
+            if asked.is_empty() {
+                return Decided::Outdated;
             }
         }
     }
@@ -197,7 +212,7 @@ impl Running {
         let decided = Box::pin(self.decide(first)).await;
         match Box::pin(self.decide(second)).await {
             failed @ (Decided::Failed | Decided::Away(_)) => failed,
-            Decided::Recorded | Decided::Confirmed => decided,
+            Decided::Recorded | Decided::Confirmed | Decided::Outdated => decided,
         }
     }
 
@@ -236,13 +251,6 @@ impl Running {
         folded.found.iter().any(|id| doubtful.contains(id)).then_some(Decided::Confirmed)
     }
 
-    /// Writes down what others take, or no longer take, outside of the ledger.
-    async fn see(&mut self, seen: Vec<External>) {
-        if !seen.is_empty() {
-            self.decide(vec![seeing(seen)]).await;
-        }
-    }
-
     /// Looks whether others still have what they took outside of the ledger: nobody tells when they give it back.
     pub(super) async fn look_outside(&mut self) {
         if !self.ledger.shows() || Instant::now() < self.outside_at || self.failed.is_some() {
@@ -258,27 +266,42 @@ impl Running {
         keys.truncate(OUTSIDE_LOOK_MAX);
         self.outside_next = first + keys.len();
         self.outside_at = Instant::now() + OUTSIDE_LOOK;
-        self.look_at(&keys).await;
-    }
-
-    /// Looks which of these files others hold outside of the ledger, and writes it down.
-    pub(super) async fn look_at(&mut self, keys: &[Key]) {
-        match self.ledger.look_outside(keys.iter().map(outside::name).collect()).await {
-            Ok(theirs) => {
-                let taken: Vec<External> = theirs.iter().filter_map(outside::external).collect();
-                let gone = |key: &Key| External { key: key.clone(), left: None, endless: false };
-                let theirs = |key: &Key| taken.iter().find(|seen| seen.key == *key).cloned();
-                let known = self.desk.state().external();
-                let seen = keys.iter().map(|key| theirs(key).unwrap_or_else(|| gone(key)));
-                self.see(seen.filter(|seen| seen.left.is_some() || known.contains(&seen.key)).collect()).await;
-            }
-            Err(error) => tracing::debug!(space = %self.space, %error, "what others hold can't be looked at"),
+        if let Err(failure) = self.look_at(&keys).await {
+            tracing::debug!(space = %self.space, %failure, "what others hold can't be looked at");
         }
     }
 
-    /// Writes down what went with a lost past, so that its holders are told.
-    pub(super) async fn mourn(&mut self) {
-        let Some(lost) = self.mourned.take() else { return };
+    /// Looks which of these files others hold outside of the ledger, and writes it down.
+    pub(super) async fn look_at(&mut self, keys: &[Key]) -> Result<(), Failure> {
+        for _ in 0..LOOKS_MAX {
+            let seen = self.seen(keys).await.map_err(|error| Failure::Unavailable(error.to_string()))?;
+            if seen.is_empty() {
+                return Ok(());
+            }
+            match self.decide(vec![seeing(seen)]).await {
+                Decided::Recorded | Decided::Confirmed => return Ok(()),
+                Decided::Outdated => {}
+                Decided::Away(why) => return Err(Failure::Unavailable(why)),
+                Decided::Failed => break,
+            }
+        }
+        Err(Failure::Unavailable("what clients outside of Lockkeeper hold could not be written down".to_owned()))
+    }
+
+    /// What others take of these files outside of the ledger, or no longer take.
+    async fn seen(&self, keys: &[Key]) -> Result<Vec<External>, EngineError> {
+        let theirs = self.ledger.look_outside(keys.iter().map(outside::name).collect()).await?;
+        let taken: Vec<External> = theirs.iter().filter_map(outside::external).collect();
+        let gone = |key: &Key| External { key: key.clone(), left: None, endless: false };
+        let theirs = |key: &Key| taken.iter().find(|seen| seen.key == *key).cloned();
+        let known = self.desk.state().external();
+        let seen = keys.iter().map(|key| theirs(key).unwrap_or_else(|| gone(key)));
+        Ok(seen.filter(|seen| seen.left.is_some() || known.contains(&seen.key)).collect())
+    }
+
+    /// Writes down what went with a lost past, so that its holders are told. If the engine is away: why.
+    pub(super) async fn mourn(&mut self) -> Result<(), String> {
+        let Some(lost) = self.mourned.take() else { return Ok(()) };
         let mut parts: Vec<Vec<_>> = lost.known.chunks(MOURNED_AT_ONCE).map(<[_]>::to_vec).collect();
         if parts.is_empty() {
             // The tokens rise even if no lock was lost.
@@ -292,9 +315,10 @@ impl Running {
                 let later = self.mourned.get_or_insert(Rewritten { last_token: lost.last_token, known: Vec::new() });
                 later.last_token = later.last_token.max(lost.last_token);
                 later.known.extend(lost.known);
-                return;
+                return if let Decided::Away(why) = decided { Err(why) } else { Ok(()) };
             }
         }
+        Ok(())
     }
 
     /// The disk is full: whoever wants something is refused, and whoever only frees goes on.
@@ -380,6 +404,8 @@ pub(super) enum Decided {
     Recorded,
     /// Nothing was written, and what is known now was the end of the ledger a moment ago.
     Confirmed,
+    /// All that there was to write down had been seen before the ledger moved.
+    Outdated,
     Failed,
     /// The ledger can't be reached, and why.
     Away(String),
@@ -387,6 +413,22 @@ pub(super) enum Decided {
 
 fn seeing(seen: Vec<External>) -> Asked {
     Asked { ticket: None, command: Command::SeeExternal { seen } }
+}
+
+/// What others were seen to hold was true of the ledger as it was then: somebody may have got it since, and is not to lose it.
+fn still_true(mut asked: Vec<Asked>) -> Vec<Asked> {
+    asked.retain(|asked| !matches!(asked.command, Command::SeeExternal { .. }));
+    asked
+}
+
+/// Has the rules know what others hold, before everything else and beside what they know already.
+fn see_too(asked: &mut Vec<Asked>, taken: Vec<External>) {
+    if let Some(Asked { command: Command::SeeExternal { seen }, .. }) = asked.first_mut() {
+        seen.retain(|known| taken.iter().all(|taken| taken.key != known.key));
+        seen.extend(taken);
+    } else {
+        asked.insert(0, seeing(taken));
+    }
 }
 
 fn taken_outside(outside: &[Outside]) -> Failure {

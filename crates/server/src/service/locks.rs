@@ -233,6 +233,7 @@ impl Service {
         self.permit_look(Operation::Active, caller, &body, about.as_ref())?;
         let most = door::limit(body.limit, LIST_DEFAULT, LIST_MAX)?;
         let waiting = body.waiting == Some(true);
+        keeper.look_outside(files(&about)).await?;
         let outside = if about.is_none() { self.outside().await } else { OutsideList::default() };
         let list = keeper.read(move |state, now| {
             let viewer = Viewer { now };

@@ -1,7 +1,8 @@
-//! The time of a ledger in Redis, as far as it is known here: between two bounds that run with this machine's clock.
+//! The time of a ledger on a server, as far as it is known here: between two bounds that run with this machine's clock.
 //!
-//! Redis has only a wall clock, which people and daemons set. What was told last, and how long ago, bounds what can be
-//! true now; a wall clock that says otherwise was set, and is not believed.
+//! The server has only a wall clock, which people and daemons set. Each answer was true at some moment between its question
+//! and its arrival; what all of them allow, and no more than clocks drift, is what can be true now. A wall clock that says
+//! otherwise was set, by however little, and is not believed: what it would gain, leases would lose.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,10 +10,11 @@ use lockkeeper_core::time::{Stamp, Time};
 
 use crate::time_source::TimeSource;
 
-/// How far a clock may be off that nobody has set.
-const SLACK_MICROS: u64 = 500_000;
-/// One part in so many is how fast two clocks may drift apart.
-const DRIFT_PART: u64 = 100;
+/// One part in so many is how fast two clocks may drift apart. A holder gives up ten times as much of its time.
+const DRIFT_PART: u64 = 1000;
+/// How much later than the last ones a question may arrive and still be answered with the server's own time. Whether it was the
+/// question that was late or the clock that was set, its answer shows: what the clock gains is taken off, once and for all.
+const TOLERANCE_MICROS: i64 = 20_000;
 /// How far the lower bound may lie behind, and how long ago the time may have been told, if a stamp is to be proposed: a lease
 /// that began before it was asked for would end before its holder thinks.
 const PROPOSED_LAG_MAX: u64 = 1000;
@@ -41,6 +43,26 @@ struct Anchor {
     high: i64,
     /// When the time was last told, since this machine started.
     told: u64,
+    /// What the time gained lately that no delay explains.
+    gained: i64,
+}
+
+impl Anchor {
+    /// How far clocks may have drifted apart since.
+    fn drift(&self, since_boot: u64) -> i64 {
+        (since_boot.saturating_sub(self.told) / DRIFT_PART).cast_signed()
+    }
+
+    /// What both this and a newer answer allow. What the ledger says counts even if they do not agree: others may remember more
+    /// than we do, or this machine was stopped meanwhile.
+    fn narrowed(self, newer: Anchor) -> Anchor {
+        let drift = self.drift(newer.told);
+        let ceiling = self.high + drift;
+        let low = newer.low.max(self.low);
+        let high = if newer.low > ceiling { newer.high } else { newer.high.min(ceiling) }.max(low);
+        let gained = (self.gained - drift).max(0) + (high - ceiling).max(0);
+        Anchor { low, high, told: newer.told, gained: gained.min(TOLERANCE_MICROS) }
+    }
 }
 
 /// Goes along with a question: what its answer can say.
@@ -84,8 +106,7 @@ impl Pace {
         let sent = self.source.reading().since_boot;
         let seen = self.seen();
         let upper = seen.anchor.map_or(0, |anchor| {
-            let slack = SLACK_MICROS + sent.saturating_sub(anchor.told) / DRIFT_PART;
-            at(anchor.high, sent).saturating_add(slack)
+            at(anchor.high + anchor.drift(sent) + (TOLERANCE_MICROS - anchor.gained).max(0), sent)
         });
         Bounds { sent, lower: seen.lower(sent), upper: upper.min(MICROS_MAX) }
     }
@@ -95,9 +116,8 @@ impl Pace {
         let received = self.source.reading().since_boot;
         let mut seen = self.seen();
         seen.last = seen.last.max(time.0);
-        let low = base(time, received);
-        let low = seen.anchor.map_or(low, |anchor| anchor.low.max(low));
-        seen.anchor = Some(Anchor { low, high: base(time, bounds.sent).max(low), told: received });
+        let told = Anchor { low: base(time, received), high: base(time, bounds.sent), told: received, gained: 0 };
+        seen.anchor = Some(seen.anchor.map_or(told, |before| before.narrowed(told)));
     }
 
     /// Somebody was given this stamp.
@@ -128,6 +148,7 @@ mod tests {
 
     const WALL: u64 = 1_700_000_000_000_000;
     const SECOND: u64 = 1_000_000;
+    const TOLERANCE: u64 = TOLERANCE_MICROS as u64;
 
     fn pace() -> (Arc<FakeTime>, Pace) {
         let time = Arc::new(FakeTime::new(Reading { boot: 7, since_boot: 5 * SECOND, wall: WALL }));
@@ -172,7 +193,7 @@ mod tests {
         assert_eq!(pace.now().time, Time(WALL + 10 * SECOND));
         let bounds = pace.bounds();
         assert_eq!(bounds.lower, WALL + 10 * SECOND);
-        assert_eq!(bounds.upper, WALL + 10 * SECOND + 1000 + SLACK_MICROS + SECOND / 10);
+        assert_eq!(bounds.upper, WALL + 10 * SECOND + 1000 + 10 * SECOND / DRIFT_PART + TOLERANCE);
     }
 
     #[test]
@@ -191,20 +212,35 @@ mod tests {
         ask(&time, &pace, 0, WALL + 60 * SECOND);
         let bounds = pace.bounds();
         assert_eq!(bounds.lower, WALL + 60 * SECOND);
-        assert_eq!(bounds.upper, WALL + 60 * SECOND + SLACK_MICROS);
+        assert_eq!(bounds.upper, WALL + 60 * SECOND, "and it gains no more by that");
     }
 
     #[test]
-    fn repeated_answers_do_not_widen_the_bounds() {
+    fn a_quick_answer_narrows_what_a_slow_one_left_open() {
         let (time, pace) = pace();
-        ask(&time, &pace, 0, WALL);
-        for second in 1..100 {
-            time.pass(SECOND);
-            // The wall clock of Redis jumped: the script falls back to the lower bound.
-            let told = pace.bounds().lower;
-            let bounds = ask(&time, &pace, 0, told);
-            assert_eq!(bounds.lower, WALL + second * SECOND);
-            assert!(bounds.upper <= WALL + second * SECOND + SLACK_MICROS + SECOND / DRIFT_PART);
+        ask(&time, &pace, 2 * SECOND, WALL + SECOND);
+        let open = pace.bounds();
+        assert_eq!((open.lower, open.upper), (WALL + SECOND, WALL + 3 * SECOND + TOLERANCE), "one each way, or two one way");
+        ask(&time, &pace, 100, WALL + 2 * SECOND + 50);
+        let narrow = pace.bounds();
+        assert_eq!((narrow.lower, narrow.upper), (WALL + 2 * SECOND + 50, WALL + 2 * SECOND + 150 + TOLERANCE));
+        // A slow one widens nothing again.
+        ask(&time, &pace, 2 * SECOND, WALL + 3 * SECOND);
+        let narrow = pace.bounds();
+        assert!(narrow.upper - narrow.lower <= 100 + TOLERANCE + 2 * SECOND / DRIFT_PART);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_again_and_again_gains_no_more_than_clocks_drift() {
+        let (time, pace) = pace();
+        ask(&time, &pace, 200, WALL + 100);
+        for second in 1..=1000 {
+            time.pass(SECOND - 200);
+            // The server's clock runs ahead; what it says is kept within the bounds, as the scripts do.
+            let told = pace.bounds().upper;
+            ask(&time, &pace, 200, told);
+            let gained = pace.now().time.0 - (WALL + 200 + second * SECOND);
+            assert!(gained <= SECOND / 1000 + TOLERANCE + 2 * second * SECOND / DRIFT_PART, "{gained} in {second} s");
         }
     }
 }

@@ -6,6 +6,8 @@ use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{Append, Base, Position};
 use tokio::sync::watch;
 
+const MICROS: i64 = 1_000_000;
+
 /// Waits until a ledger says that it is so long.
 pub(crate) async fn heard(moved: &mut watch::Receiver<u64>, revision: u64) -> Duration {
     let began = Instant::now();
@@ -70,11 +72,11 @@ pub(crate) async fn records(scribe: &Scribe) -> Vec<lockkeeper_engine::Record> {
 
 const SECOND: u64 = 1_000_000;
 
-/// Time goes on while `jump` sets the server's clock by so many seconds; for whoever remembers, and for whoever does not.
+/// Time goes on while `jump` sets the server's clock by so many microseconds; for whoever remembers, and for whoever does not.
 pub(crate) async fn time_runs_on(mut scribe: Scribe, fresh: impl AsyncFn() -> Scribe, mut jump: impl FnMut(i64)) {
     let mut last = scribe.append(b"first").await.stamp.time.0;
     for seconds in [3700, -3700, -3700, 86_400] {
-        jump(seconds);
+        jump(seconds * MICROS);
         scribe.ledger.confirm(scribe.at).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = scribe.ledger.now().time.0;
@@ -93,12 +95,35 @@ pub(crate) async fn time_runs_on(mut scribe: Scribe, fresh: impl AsyncFn() -> Sc
     }
 }
 
-/// Two writers take turns while `jump` sets the server's clock by so many seconds.
+/// `jump` sets the server's clock by so many microseconds: little enough that nobody would call it a jump.
+pub(crate) async fn small_steps_gain_nothing(mut scribe: Scribe, mut jump: impl FnMut(i64)) {
+    const STEP: i64 = 400_000;
+    // A tenth of one step, however many there are.
+    const MOMENT: u64 = 40_000;
+    let (begin, first) = (Instant::now(), scribe.append(b"first").await.stamp.time.0);
+    for _ in 0..10 {
+        jump(STEP);
+        scribe.ledger.confirm(scribe.at).await;
+        let last = scribe.append(b"after a step").await.stamp.time.0;
+        let passed = begin.elapsed().as_micros() as u64;
+        assert!(last - first < passed + passed / 100 + MOMENT, "{} µs in {passed}", last - first);
+    }
+    // And none is lost by steps back.
+    for _ in 0..10 {
+        jump(-STEP);
+        let before = Instant::now();
+        let last = scribe.append(b"after a step back").await.stamp.time.0;
+        let passed = (before - begin).as_micros() as u64;
+        assert!(last - first + passed / 100 + MOMENT >= passed, "{} µs in {passed}", last - first);
+    }
+}
+
+/// Two writers take turns while `jump` sets the server's clock by so many microseconds.
 pub(crate) async fn writers_agree_on_the_time(mut one: Scribe, mut two: Scribe, mut jump: impl FnMut(i64)) {
     let mut last = 0;
     for round in 0..50_i64 {
         if round % 10 == 5 {
-            jump((round - 25) * 100);
+            jump((round - 25) * 100 * MICROS);
         }
         for scribe in [&mut one, &mut two] {
             catch_up(scribe).await;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_postgres_fixture::slow_way;
 
-use crate::ledgers::{a_distant_lease_begins_when_it_was_asked_for, time_runs_on, writers_agree_on_the_time};
+use crate::ledgers::{
+    a_distant_lease_begins_when_it_was_asked_for, small_steps_gain_nothing, time_runs_on, writers_agree_on_the_time,
+};
 use crate::open;
 use crate::server::RedisServer;
 
@@ -14,8 +16,8 @@ const SECOND: u64 = 1_000_000;
 
 /// Moves what a script takes for the wall clock, as setting it would.
 fn clock(server: &RedisServer) -> impl FnMut(i64) {
-    |seconds| {
-        server.ask(&["HINCRBY", HEAD, "offset", &(seconds * 1_000_000).to_string()]);
+    |micros| {
+        server.ask(&["HINCRBY", HEAD, "offset", &micros.to_string()]);
     }
 }
 
@@ -27,6 +29,12 @@ async fn scribe(server: &RedisServer) -> Scribe {
 async fn a_clock_that_is_set_ends_no_lock_early_or_late() {
     let server = RedisServer::start();
     time_runs_on(scribe(&server).await, async || scribe(&server).await, clock(&server)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p4_a_clock_that_is_set_by_little_again_and_again_ends_no_lock_early() {
+    let server = RedisServer::start();
+    small_steps_gain_nothing(scribe(&server).await, clock(&server)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

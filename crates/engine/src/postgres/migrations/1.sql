@@ -84,11 +84,10 @@ create function lockkeeper_wall() returns bigint language sql volatile as $$
 $$;
 
 -- The time of the ledger. As long as somebody remembers how late it was, a clock that is set moves nothing: the
--- ledger's time goes on from what they remember.
+-- ledger's time stays within what they remember.
 create function lockkeeper_time(wall bigint, lead bigint, last bigint, lower bigint, upper bigint) returns bigint
 language sql immutable as $$
-  select greatest(
-    case when wall + lead < lower or (upper > 0 and wall + lead > upper) then lower else wall + lead end, last)
+  select greatest(case when upper > 0 then least(wall + lead, upper) else wall + lead end, lower, last)
 $$;
 
 -- The place after a batch.

@@ -54,18 +54,15 @@ local function read_base(head)
 end
 
 -- The time of the ledger and the wall clock of this server. As long as somebody remembers how late it was, a wall
--- clock that is set moves nothing: the ledger's time goes on from what they remember.
+-- clock that is set moves nothing: the ledger's time stays within what they remember.
 local function clock(head, lower, upper)
   local parts = redis.call('TIME')
   local wall = tonumber(parts[1]) * 1000000 + tonumber(parts[2])
   local time = wall + (head and head.offset or 0)
-  if time < lower or (upper > 0 and time > upper) then
-    time = lower
+  if upper > 0 and time > upper then
+    time = upper
   end
-  if head and time < head.time then
-    time = head.time
-  end
-  return time, wall
+  return math.max(time, lower, head and head.time or 0), wall
 end
 
 -- The records from this revision on: as many as there is room for, and at least one.

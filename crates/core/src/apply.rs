@@ -8,7 +8,7 @@ use crate::event::{Enqueued, Event, Grant, On, Withdrawal};
 use crate::feature::Feature;
 use crate::history::{Action, Entry};
 use crate::key::{Key, Target};
-use crate::limits::LOST_PER_SESSION_MAX;
+use crate::limits::{LOST_MAX, LOST_PER_SESSION_MAX};
 use crate::lock::{Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
@@ -72,6 +72,12 @@ impl State {
                 for target in targets {
                     self.put_loss(session, target, None);
                 }
+            }
+            Event::LossTold { session, targets, request } => {
+                for target in targets {
+                    self.put_loss(session, target, None);
+                }
+                self.remember_for(stamp.time, session, request, Kept::Lost { targets: targets.clone() });
             }
             Event::RoomOpened { key, session, agent, busy } => self.room_opened(stamp, key, session, agent, *busy),
             Event::RoomClosed { key, by: _ } => {
@@ -259,7 +265,11 @@ impl State {
     fn lose(&mut self, now: Time, lock: &Lock, forced: bool) {
         // A finish that ran out was to run out.
         let Some(entry) = self.entry(&lock.session).filter(|_| !lock.is_finish()) else { return };
-        if entry.lost.len() >= LOST_PER_SESSION_MAX && !entry.lost.contains_key(&lock.target) {
+        let is_new = !entry.lost.contains_key(&lock.target);
+        if is_new && self.lost_count >= LOST_MAX {
+            return;
+        }
+        if is_new && entry.lost.len() >= LOST_PER_SESSION_MAX {
             let oldest = entry.lost.iter().min_by_key(|(_, loss)| loss.at).map(|(target, _)| target.clone());
             self.put_loss(&lock.session, &oldest.expect("more than none"), None);
         }

@@ -131,9 +131,9 @@ pub enum Command {
         /// Although the session was heard since, and may have been told of them by another way.
         even_if_heard: bool,
     },
-    /// The connection behind a waiter is gone.
+    /// The connections behind these waiters are gone.
     Withdraw {
-        waiter: WaiterId,
+        waiters: Vec<WaiterId>,
     },
     /// The ledger was rewritten, and these locks went with its past: their holders are to be told.
     Mourn {

@@ -25,7 +25,7 @@ use crate::outcome::{Answer, Outcome, Refusal};
 use crate::planted::{self, Bug};
 use crate::session::SessionId;
 use crate::state::{Kept, Rules, State};
-use crate::time::Stamp;
+use crate::time::{Stamp, Time};
 
 /// What a decision needs to know besides the state.
 #[derive(Clone, Debug)]
@@ -33,8 +33,8 @@ pub struct Context<'a> {
     pub rules: &'a Rules,
     /// A lower bound of the engine's time.
     pub now: Stamp,
-    /// How often this server told the session `busy` within the quota's window.
-    pub refused_lately: u32,
+    /// When this server told the session `busy` within the quota's window.
+    pub refused_lately: &'a [Time],
 }
 
 /// A decision being made: the state, and what was recorded so far.
@@ -75,7 +75,7 @@ impl State {
             Command::GiveBack { session, locks, even_if_heard } => {
                 Ok(deciding.give_back(session, locks, *even_if_heard))
             }
-            Command::Withdraw { waiter } => Ok(deciding.withdraw(*waiter)),
+            Command::Withdraw { waiters } => Ok(deciding.withdraw(waiters)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
             Command::SeeExternal { .. } => Ok(Outcome::Nothing),
             Command::Announce { server, settings } => {
@@ -124,11 +124,14 @@ impl State {
                     Kept::Granted { locks, fresh } => Answer::Granted { locks, fresh },
                     Kept::Released { locks } => Answer::Released { locks },
                     Kept::ForceReleased { locks } => Answer::ForceReleased { locks },
+                    Kept::Lost { targets } => Answer::Refused(Refusal::LockLost { targets }),
                 }))
             }
-            Outcome::Renewed { session: _, locks } => {
+            Outcome::Renewed { session, locks, everything } => {
                 let locks = held(locks);
-                Some(Answer::Renewed { paused: self.pauses_of(&locks), locks, lost: Vec::new() })
+                // Whoever renews all they have is told what they have no longer.
+                let lost = self.lost_of(session).filter(|_| *everything).map(|(target, _)| target.clone()).collect();
+                Some(Answer::Renewed { paused: self.pauses_of(&locks), locks, lost })
             }
             // Applied to another past than it was decided on, they may be gone.
             Outcome::PortsAllocated(session) => Some(match self.ports_of(session) {
@@ -161,7 +164,7 @@ impl<'a> Deciding<'a> {
         self.events.push(event);
     }
 
-    fn now(&self) -> crate::time::Time {
+    fn now(&self) -> Time {
         self.cx.now.time
     }
 

@@ -110,6 +110,12 @@ pub enum Event {
         waiter: WaiterId,
         cycle: Vec<CycleStep>,
     },
+    /// What the session lost, wanted to give back, and does not want back; told again to the same request.
+    LossTold {
+        session: SessionId,
+        targets: Vec<Target>,
+        request: Request,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -32,13 +32,15 @@ pub const PRIORITY_STEP: Millis = Millis::from_secs(10);
 /// How long a session counts as alive after it was last heard.
 pub const SESSION_ALIVE: Millis = Millis::from_secs(30);
 
-/// Answers that are remembered by request id.
+/// Answers that are remembered by request id,
 pub const REQUESTS_PER_SESSION_MAX: usize = 256;
-pub const REQUESTS_MAX: usize = 200_000;
+/// and the locks in all of them together: an answer may name hundreds.
+pub const REQUESTS_LOCKS_MAX: usize = 200_000;
 pub const REQUEST_MEMORY: Millis = Millis::from_minutes(10);
 
-/// What a session lost and may restore.
+/// What a session lost and may restore, and what all of them did.
 pub const LOST_PER_SESSION_MAX: usize = 1024;
+pub const LOST_MAX: usize = 200_000;
 pub const HISTORY_MAX: usize = 100_000;
 pub const HISTORY_KEPT: Millis = Millis::from_secs(7 * 24 * 3600);
 /// As long as there is room.
@@ -50,6 +52,8 @@ pub const QUOTA_WINDOW_DEFAULT: Millis = Millis::from_secs(60);
 
 /// Conflicts that one refusal names.
 pub const CONFLICTS_SHOWN_MAX: usize = 16;
+/// Those ahead in the queue that one refusal counts.
+pub const AHEAD_COUNTED_MAX: usize = 256;
 
 /// Locks and waiters that a decision looks at to find waits that became circles,
 pub const CIRCLE_LOOKS_MAX: usize = 20_000;

@@ -29,6 +29,8 @@ pub enum Outcome {
     Renewed {
         session: SessionId,
         locks: Vec<LockId>,
+        /// All that the session has.
+        everything: bool,
     },
     Opened {
         session: SessionId,

@@ -15,7 +15,7 @@ use crate::history::History;
 use crate::index::ConflictIndex;
 use crate::journal::{Journal, Undo};
 use crate::key::{Key, Target};
-use crate::limits::{REQUEST_MEMORY, REQUESTS_MAX, REQUESTS_PER_SESSION_MAX, SESSION_ALIVE};
+use crate::limits::{REQUEST_MEMORY, REQUESTS_LOCKS_MAX, REQUESTS_PER_SESSION_MAX, SESSION_ALIVE};
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
@@ -65,6 +65,10 @@ pub struct State {
     room_ends: BTreeSet<(Time, Key)>,
     room_keys: HashMap<u64, Key>,
     requests: BTreeMap<u64, Arc<Remembered>>,
+    /// How many locks they remember, all together.
+    requests_weight: usize,
+    /// What all sessions lost and may restore.
+    pub(crate) lost_count: usize,
     request_numbers: HashMap<(SessionId, RequestId), u64>,
     pub(crate) features: BTreeMap<FeatureId, Arc<Feature>>,
     pub(crate) ports: BTreeMap<SessionId, Arc<Ports>>,
@@ -146,6 +150,17 @@ pub(crate) enum Kept {
     Granted { locks: Vec<Arc<Lock>>, fresh: usize },
     Released { locks: Vec<Arc<Lock>> },
     ForceReleased { locks: Vec<Arc<Lock>> },
+    Lost { targets: Vec<Target> },
+}
+
+impl Remembered {
+    /// How many locks it keeps in memory, at least one.
+    fn weight(&self) -> usize {
+        match &self.answer {
+            Kept::Granted { locks, .. } | Kept::Released { locks } | Kept::ForceReleased { locks } => locks.len().max(1),
+            Kept::Lost { targets } => targets.len().max(1),
+        }
+    }
 }
 
 impl State {
@@ -166,6 +181,8 @@ impl State {
             room_ends: BTreeSet::new(),
             room_keys: HashMap::default(),
             requests: BTreeMap::new(),
+            requests_weight: 0,
+            lost_count: 0,
             request_numbers: HashMap::default(),
             features: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -386,7 +403,7 @@ impl State {
         let numbers = self.sessions.get(session).into_iter().flat_map(|entry| entry.requests.iter().copied());
         let theirs = |number: &u64| match &self.requests[number].answer {
             Kept::Granted { locks: granted, .. } => granted.iter().any(|lock| locks.contains(&lock.id)),
-            Kept::Released { .. } | Kept::ForceReleased { .. } => false,
+            Kept::Released { .. } | Kept::ForceReleased { .. } | Kept::Lost { .. } => false,
         };
         numbers.filter(theirs).collect()
     }
@@ -508,15 +525,19 @@ impl State {
     pub(crate) fn drop_session(&mut self, id: &SessionId) {
         let Some(entry) = self.sessions.remove(id) else { return };
         assert!(entry.locks.is_empty() && entry.waiters.is_empty() && entry.requests.is_empty(), "an empty session");
+        self.lost_count -= entry.lost.len();
         self.journal.note(|| Undo::Dropped(Box::new(entry)));
     }
 
     pub(crate) fn restore_entry(&mut self, entry: SessionEntry) {
+        self.lost_count += entry.lost.len();
         self.sessions.insert(entry.record.id.clone(), entry);
     }
 
     pub(crate) fn forget_session(&mut self, id: &SessionId) {
-        self.sessions.remove(id);
+        if let Some(entry) = self.sessions.remove(id) {
+            self.lost_count -= entry.lost.len();
+        }
     }
 
     pub(crate) fn put_quota(&mut self, session: &SessionId, new: VecDeque<Time>) {
@@ -530,10 +551,12 @@ impl State {
         if new.is_none() && entry.lost.is_empty() {
             return;
         }
+        self.lost_count += usize::from(new.is_some());
         let old = match new {
             Some(loss) => entry.lost.insert(target.clone(), loss),
             None => entry.lost.remove(target),
         };
+        self.lost_count -= usize::from(old.is_some());
         self.journal.note(|| Undo::Loss(session.clone(), target.clone(), old));
     }
 
@@ -542,7 +565,9 @@ impl State {
             Some(remembered) => self.requests.insert(number, remembered.clone()),
             None => self.requests.remove(&number),
         };
+        self.requests_weight += new.as_ref().map_or(0, |new| new.weight());
         if let Some(old) = &old {
+            self.requests_weight -= old.weight();
             let name = (old.session.clone(), old.request.clone());
             if self.request_numbers.get(&name) == Some(&number) {
                 self.request_numbers.remove(&name);
@@ -567,7 +592,7 @@ impl State {
         self.counters.requests_made += 1;
         self.put_request(self.counters.requests_made, Some(Arc::new(remembered)));
         while let Some((&number, oldest)) = self.requests.first_key_value() {
-            if self.requests.len() <= REQUESTS_MAX && now < oldest.at.plus(REQUEST_MEMORY) {
+            if self.requests_weight <= REQUESTS_LOCKS_MAX && now < oldest.at.plus(REQUEST_MEMORY) {
                 break;
             }
             self.put_request(number, None);

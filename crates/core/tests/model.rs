@@ -180,7 +180,7 @@ impl Real {
 
     fn tell(&mut self, command: &Command) -> Outcome {
         self.state.begin();
-        let cx = Context { rules: &self.rules, now: self.now, refused_lately: 0 };
+        let cx = Context { rules: &self.rules, now: self.now, refused_lately: &[] };
         let outcome = self.state.decide(&cx, command, &mut Vec::new());
         self.state.keep();
         outcome

@@ -176,7 +176,7 @@ impl Desk {
                 Command::Acquire(acquire) if self.rules.quota_limit > 0 => {
                     self.refusals.lately(&acquire.actor.session, now.time, self.rules.quota_window)
                 }
-                _ => 0,
+                _ => &[],
             };
             let cx = Context { rules: &self.rules, now, refused_lately };
             let prepared = events.len();
@@ -349,13 +349,16 @@ impl Desk {
             if let (Some(Outcome::Queued(waiter)), Some(ticket), Command::Acquire(acquire)) =
                 (&outcome, ticket, &command)
             {
-                let queued = self.state.waiter(*waiter).map_or(now, |waiter| waiter.queued);
+                // As it stands in the queue, which may not be as it wanted.
+                let place = self.state.waiter(*waiter);
+                let queued = place.map_or(now, |waiter| waiter.queued);
+                let priority = place.map_or(acquire.priority, |waiter| waiter.asked.priority);
                 let pending = self.pending.entry(*waiter).or_insert_with(|| Pending {
                     tickets: Vec::new(),
                     session: acquire.actor.session.clone(),
                     wants: acquire.wants.clone(),
                     feature: acquire.feature.clone(),
-                    priority: acquire.priority,
+                    priority,
                     queued,
                 });
                 pending.tickets.push(ticket);
@@ -409,6 +412,7 @@ impl Desk {
             | Event::SessionOpened { .. }
             | Event::SessionsForgotten { .. }
             | Event::LossAccepted { .. }
+            | Event::LossTold { .. }
             | Event::RoomOpened { .. }
             | Event::RoomClosed { .. }
             | Event::Vanished { .. }
@@ -522,6 +526,7 @@ fn frees(event: &Event) -> bool {
         | Event::SessionClosed { .. }
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }
+        | Event::LossTold { .. }
         | Event::RoomClosed { .. }
         | Event::Vanished { .. }
         | Event::GivenBack { .. }
@@ -558,6 +563,7 @@ fn is_awaited(event: &Event) -> bool {
         | Event::SessionClosed { .. }
         | Event::SessionsForgotten { .. }
         | Event::LossAccepted { .. }
+        | Event::LossTold { .. }
         | Event::RoomOpened { .. }
         | Event::RoomClosed { .. }
         | Event::Vanished { .. }

@@ -86,6 +86,7 @@ pub(crate) fn renewed(state: &State, events: &[Event]) -> Vec<LockId> {
             | Event::SessionClosed { .. }
             | Event::SessionsForgotten { .. }
             | Event::LossAccepted { .. }
+            | Event::LossTold { .. }
             | Event::RoomOpened { .. }
             | Event::RoomClosed { .. }
             | Event::Vanished { .. }

@@ -12,16 +12,16 @@ const SESSIONS_MAX: usize = 10_000;
 pub(crate) struct Refusals(HashMap<SessionId, VecDeque<Time>>);
 
 impl Refusals {
-    pub(crate) fn lately(&mut self, session: &SessionId, now: Time, window: Millis) -> u32 {
-        let Some(times) = self.0.get_mut(session) else { return 0 };
-        while times.front().is_some_and(|at| *at <= now.minus(window)) {
-            times.pop_front();
+    pub(crate) fn lately(&mut self, session: &SessionId, now: Time, window: Millis) -> &[Time] {
+        if let Some(times) = self.0.get_mut(session) {
+            while times.front().is_some_and(|at| *at <= now.minus(window)) {
+                times.pop_front();
+            }
+            if times.is_empty() {
+                self.0.remove(session);
+            }
         }
-        if times.is_empty() {
-            self.0.remove(session);
-            return 0;
-        }
-        u32::try_from(times.len()).unwrap_or(u32::MAX)
+        self.0.get_mut(session).map_or(&[], |times| times.make_contiguous())
     }
 
     /// Notes a refusal; `most` is as many as the quota can ask about.

@@ -276,12 +276,10 @@ impl Running {
 
     /// Those who left give up their places in the queue, and what they were granted and have not heard of.
     fn withdrawn(&mut self, gone: &[Gone]) -> Vec<Asked> {
-        let mut asked = Vec::new();
+        let (mut asked, mut waiters) = (Vec::new(), Vec::new());
         for Gone { ticket, comes_back } in gone {
             self.replies.remove(ticket);
-            if let Some(waiter) = self.desk.leave(*ticket) {
-                asked.push(Asked { ticket: None, command: Command::Withdraw { waiter } });
-            }
+            waiters.extend(self.desk.leave(*ticket));
             let parked = self.parked.iter().position(|parked| parked.ticket == *ticket);
             let parked = parked.and_then(|place| self.parked.remove(place)).filter(|parked| parked.alone);
             let unheard = self.unheard.iter().position(|unheard| unheard.ticket == *ticket);
@@ -294,6 +292,9 @@ impl Running {
                 let (session, locks) = (first.session.clone(), locks[..fresh].iter().map(|lock| lock.id).collect());
                 asked.push(Asked { ticket: None, command: Command::GiveBack { session, locks, even_if_heard: false } });
             }
+        }
+        if !waiters.is_empty() {
+            asked.insert(0, Asked { ticket: None, command: Command::Withdraw { waiters } });
         }
         asked
     }

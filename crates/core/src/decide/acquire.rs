@@ -1,6 +1,6 @@
 //! Acquiring: a set of keys, whole or not at all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX,
+    AHEAD_COUNTED_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX,
     WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
@@ -65,7 +65,7 @@ impl Deciding<'_> {
         let next = WaiterId(self.state.counters.waiters_made + 1);
         // Whoever waits already overtakes nobody: what it would take may be what it waits for.
         let waits = self.state.entry(session).is_some_and(|entry| !entry.waiters.is_empty());
-        let priority = if waits { 0 } else { acquire.priority };
+        let priority = if waits { self.priority_behind(acquire, &parts.new, next) } else { acquire.priority };
         let rank = Rank::new(self.now(), priority, next);
         let refused = planted::is(Bug::RefusesFree) && self.state.counters.locks_made % 9 == 8;
         if !refused && !self.state.is_blocked(session, &parts.new, rank) {
@@ -75,6 +75,20 @@ impl Deciding<'_> {
             return Err(Box::new(Refusal::Busy(self.state.busy(session, &parts.new, rank, BusyReason::Contended))));
         }
         self.enqueue(acquire, next, priority)
+    }
+
+    /// The highest priority up to the one asked for with which nobody is overtaken who waits for any of this now.
+    fn priority_behind(&self, acquire: &Acquire, wants: &[Want], next: WaiterId) -> u8 {
+        let overtakes = |priority: u8| {
+            // Its place is that of the stamp, which may be later, and then it overtakes even fewer.
+            let rank = Rank::new(self.now(), priority, next);
+            wants.iter().any(|want| {
+                let behind = |waiter: &Arc<Waiter>| rank < waiter.rank();
+                let stop = |is: bool| if is { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                self.state.waiting_for(&want.target, want.mode, |waiter| stop(behind(waiter))).is_break()
+            })
+        };
+        (1..=acquire.priority).rev().find(|priority| !overtakes(*priority)).unwrap_or(0)
     }
 
     /// The same request again, from a client that came back to its place in the queue.
@@ -301,6 +315,22 @@ impl State {
             visit(Blocker::Held(lock.clone()))
         })?;
         self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))?;
+        self.waiting_before(patience, session, want, rank, |waiter| {
+            let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target.overlaps(&want.target));
+            let target = theirs.map_or_else(|| want.target.clone(), |theirs| theirs.target.clone());
+            visit(Blocker::Waiting { waiter: waiter.clone(), target })
+        })
+    }
+
+    /// Those others who wait for something of this and come earlier, as far as patience reaches.
+    fn waiting_before(
+        &self,
+        patience: &mut Patience,
+        session: &SessionId,
+        want: &Want,
+        rank: Rank,
+        mut visit: impl FnMut(&Arc<Waiter>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         if self.waiter_count() == 0 || planted::is(Bug::QueueJumped) {
             return ControlFlow::Continue(());
         }
@@ -318,9 +348,7 @@ impl State {
             if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {
                 return ControlFlow::Break(());
             }
-            let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target.overlaps(&want.target));
-            let target = theirs.map_or_else(|| want.target.clone(), |theirs| theirs.target.clone());
-            visit(Blocker::Waiting { waiter: waiter.clone(), target })
+            visit(waiter)
         });
         if covered == Some(true) { ControlFlow::Continue(()) } else { stopped }
     }
@@ -328,7 +356,7 @@ impl State {
     /// Describes why something can't be had now, and what could be had instead.
     pub(super) fn busy(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
         let free = match wants {
-            [want] => self.free_lines(session, want),
+            [want] => self.free_lines(session, want, rank),
             _ => Vec::new(),
         };
         Busy { free, ..self.in_the_way(session, wants, rank, reason) }
@@ -337,14 +365,13 @@ impl State {
     fn in_the_way(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
         let mut conflicts: Vec<Conflict> = Vec::new();
         let mut more = false;
-        let mut ahead: Vec<WaiterId> = Vec::new();
+        let mut ahead: HashSet<WaiterId> = HashSet::new();
         for want in wants {
+            let _ = self.waiting_before(&mut Patience::endless(), session, want, rank, |waiter| {
+                ahead.insert(waiter.id());
+                if ahead.len() < AHEAD_COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
             let _ = self.blockers(session, want, rank, |with| {
-                if let Blocker::Waiting { waiter, .. } = &with
-                    && !ahead.contains(&waiter.id())
-                {
-                    ahead.push(waiter.id());
-                }
                 if conflicts.len() < CONFLICTS_SHOWN_MAX {
                     conflicts.push(Conflict { wanted: want.target.clone(), with });
                     ControlFlow::Continue(())
@@ -371,8 +398,8 @@ impl State {
         self.busy(session, wants, rank, BusyReason::TimedOut)
     }
 
-    /// As many lines of the same file as were wanted, after and before, that nobody has.
-    fn free_lines(&self, session: &SessionId, want: &Want) -> Vec<Span> {
+    /// As many lines of the same file as were wanted, after and before, that would be granted now.
+    fn free_lines(&self, session: &SessionId, want: &Want, rank: Rank) -> Vec<Span> {
         let span = want.target.span;
         let in_file = want.target.key.kind() == KeyKind::Path && want.target.key.cover() == Cover::One;
         let Some(last) = span.last().filter(|_| in_file) else { return Vec::new() };
@@ -380,11 +407,16 @@ impl State {
         let taken = |candidate: Span| {
             let mut reach: Option<Span> = None;
             let target = Target { key: want.target.key.clone(), span: candidate };
-            let _ = self.held_against(session, &target, want.mode, |lock| {
-                let theirs = if lock.target.key == target.key { lock.target.span } else { Span::WHOLE };
+            let of = |theirs: &Target| if theirs.key == want.target.key { theirs.span } else { Span::WHOLE };
+            let _ = self.blockers(session, &Want { target, mode: want.mode }, rank, |blocker| {
+                let theirs = match &blocker {
+                    Blocker::Held(lock) => of(&lock.target),
+                    Blocker::Waiting { target, .. } => of(target),
+                    Blocker::Room(_) => Span::WHOLE,
+                };
                 let (start, end) = reach.map_or((u32::MAX, 0), |reach| (reach.start(), reach.end()));
                 reach = Some(Span::between(theirs.start().min(start), theirs.end().max(end)));
-                ControlFlow::Continue(())
+                if theirs.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             reach
         };

@@ -91,6 +91,7 @@ impl Deciding<'_> {
             | Event::SessionOpened { .. }
             | Event::SessionsForgotten { .. }
             | Event::LossAccepted { .. }
+            | Event::LossTold { .. }
             | Event::RoomOpened { .. }
             | Event::RoomClosed { .. }
             | Event::Vanished { .. }

@@ -76,8 +76,15 @@ impl Deciding<'_> {
         found
     }
 
-    pub(super) fn withdraw(&mut self, id: WaiterId) -> Outcome {
-        self.leave_queue(id, Withdrawal::Disconnected);
+    /// All of them leave before anybody is looked for to take their place: thousands may go with one connection.
+    pub(super) fn withdraw(&mut self, waiters: &[WaiterId]) -> Outcome {
+        let mut freed = BTreeSet::new();
+        for id in waiters {
+            let Some(waiter) = self.state.waiter(*id).cloned() else { continue };
+            self.record(Event::Withdrawn { waiter: *id, why: Withdrawal::Disconnected });
+            freed.extend(targets(&waiter.asked.wants));
+        }
+        self.hand_over(freed.into_iter().collect());
         Outcome::Told(Answer::Withdrawn)
     }
 

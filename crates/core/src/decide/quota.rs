@@ -6,6 +6,7 @@ use crate::command::Acquire;
 use crate::outcome::Refusal;
 use crate::planted::{self, Bug};
 use crate::session::SessionId;
+use crate::time::Time;
 
 impl Deciding<'_> {
     pub(super) fn within_quota(&self, session: &SessionId) -> Result<(), Refused> {
@@ -16,13 +17,16 @@ impl Deciding<'_> {
         let since = self.now().minus(window);
         // A session that was never granted anything has refusals all the same.
         let granted = self.state.entry(session).into_iter().flat_map(|entry| entry.quota.iter());
-        let recent = granted.filter(|granted| **granted > since);
-        let used = recent.clone().count() as u64 + u64::from(self.cx.refused_lately);
-        if used < u64::from(limit) + u64::from(planted::is(Bug::QuotaOneMore)) {
-            return Ok(());
-        }
-        let retry_after = recent.clone().next().map_or(window, |oldest| oldest.plus(window).since(self.now()));
-        Err(Box::new(Refusal::RateLimited { limit, window, retry_after }))
+        let refused = self.cx.refused_lately.iter();
+        let mut recent: Vec<Time> = granted.chain(refused).copied().filter(|at| *at > since).collect();
+        // What is waited for counts as well: all of it may be granted at one moment.
+        let waits = self.state.waiters_of(session).filter(|waiter| waiter.asked.quota_kept > 0).count();
+        let most = limit as usize + usize::from(planted::is(Bug::QuotaOneMore));
+        let Some(too_many) = (recent.len() + waits).checked_sub(most) else { return Ok(()) };
+        recent.sort_unstable();
+        // When so many are no longer recent that there is room for one more.
+        let leaves = recent.get(too_many).map_or(self.now().plus(window), |last| last.plus(window));
+        Err(Box::new(Refusal::RateLimited { limit, window, retry_after: leaves.since(self.now()) }))
     }
 
     /// How many grants the quota has to remember when this is granted; zero: it is not counted.

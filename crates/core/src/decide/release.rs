@@ -32,14 +32,12 @@ impl Deciding<'_> {
             Ok(locks) => locks,
             Err(refusal) => {
                 if let Refusal::LockLost { targets } = &*refusal {
-                    // Told once; whoever gives a lost lock back does not want it restored.
-                    let (session, targets) = (session.clone(), targets.clone());
-                    self.record(Event::LossAccepted { session, targets });
+                    self.accept_loss(session, targets.clone(), request);
                 }
                 return Err(refusal);
             }
         };
-        if *which == Which::Everything {
+        if *which == Which::Everything && token.is_none() {
             // Whoever gives everything back wants nothing of it restored, and need not be told of it any more.
             let targets: Vec<Target> = self.state.lost_of(session).map(|(target, _)| target.clone()).collect();
             if !targets.is_empty() {
@@ -54,6 +52,16 @@ impl Deciding<'_> {
             }
         }
         Ok(Outcome::Told(Answer::Released { locks }))
+    }
+
+    /// Told once, and again to the same request; whoever gives a lost lock back does not want it restored.
+    fn accept_loss(&mut self, session: &SessionId, targets: Vec<Target>, request: Option<&Request>) {
+        let session = session.clone();
+        match request.filter(|_| self.state.session(&session).is_some()) {
+            Some(request) => self.record(Event::LossTold { session, targets, request: request.clone() }),
+            None if targets.is_empty() => {}
+            None => self.record(Event::LossAccepted { session, targets }),
+        }
     }
 
     /// What nobody will use; the request that got it is forgotten, too, and can be made anew.
@@ -121,7 +129,14 @@ impl State {
     ) -> Result<Vec<Arc<Lock>>, Refused> {
         let locks = match which {
             Which::Everything => {
-                return Ok(self.locks_of(session).filter_map(|id| self.lock(id).cloned()).collect());
+                let own = self.locks_of(session).filter_map(|id| self.lock(id).cloned());
+                let Some(token) = token.filter(|_| !planted::is(Bug::StaleTokenTaken)) else { return Ok(own.collect()) };
+                // What came with that token, and nothing that another process of the session has got since.
+                let own: Vec<_> = own.filter(|lock| lock.token == token).collect();
+                if own.is_empty() {
+                    return Err(Box::new(Refusal::LockLost { targets: Vec::new() }));
+                }
+                return Ok(own);
             }
             Which::Id(id) => self.lock(*id).cloned().into_iter().collect(),
             Which::Key(key, span) => {

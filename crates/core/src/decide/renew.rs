@@ -21,6 +21,7 @@ impl Deciding<'_> {
         if self.state.session(session).is_some() {
             self.record(Event::Renewed { session: session.clone(), locks: locks.clone(), ttl });
         }
-        Ok(Outcome::Renewed { session: session.clone(), locks })
+        let everything = *which == Which::Everything && token.is_none();
+        Ok(Outcome::Renewed { session: session.clone(), locks, everything })
     }
 }

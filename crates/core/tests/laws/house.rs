@@ -33,7 +33,7 @@ impl House {
 
     pub(crate) fn outcome(&mut self, command: Command) -> Outcome {
         let mut events = Vec::new();
-        let cx = Context { rules: &self.rules, now: self.now, refused_lately: 0 };
+        let cx = Context { rules: &self.rules, now: self.now, refused_lately: &[] };
         self.state.begin();
         let outcome = self.state.decide(&cx, &command, &mut events);
         self.state.keep();

@@ -4,6 +4,7 @@ use lockkeeper_core::command::{Command, Which};
 use lockkeeper_core::history::Action;
 use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Answer, NotFound, Refusal};
+use lockkeeper_core::time::Millis;
 
 use crate::house::{House, actor, busy};
 
@@ -89,4 +90,35 @@ fn release_by_key_frees_all_own_spans_and_with_lines_the_one() {
     assert_eq!(house.holders("x"), ["a", "a", "b"]);
     house.release("a", "x");
     assert_eq!(house.holders("x"), ["b"]);
+}
+
+#[test]
+fn p5_a_stale_token_gives_back_and_renews_nothing_of_all_that_is_held() {
+    let mut house = House::new();
+    let stale = house.granted("a", "x");
+    house.wait(40_000);
+    let token = house.granted("a", "x");
+    let all = |token| Command::Release { actor: actor("a"), which: Which::Everything, token, request: None };
+    let renew = |token| Command::Renew { actor: actor("a"), which: Which::Everything, ttl: None, token };
+    for command in [all(Some(stale)), renew(Some(stale))] {
+        let refusal = house.refused(command);
+        assert!(matches!(refusal, Refusal::LockLost { .. }), "{refusal:?}");
+        assert_eq!(house.holders("x"), ["a"]);
+    }
+    house.granted("a", "y");
+    assert!(matches!(house.tell(renew(Some(token))), Answer::Renewed { locks, .. } if locks.len() == 1));
+    assert!(matches!(house.tell(all(Some(token))), Answer::Released { locks } if locks.len() == 1));
+    assert_eq!(house.holders("y"), ["a"], "it came with another token");
+}
+
+#[test]
+fn whoever_renews_everything_for_longer_is_told_what_was_lost() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.wait(40_000);
+    house.granted("a", "y");
+    let ttl = Some(Millis(60_000));
+    let renew = Command::Renew { actor: actor("a"), which: Which::Everything, ttl, token: None };
+    let Answer::Renewed { locks, lost, .. } = house.tell(renew) else { panic!() };
+    assert_eq!((locks.len(), lost.len()), (1, 1));
 }

@@ -342,3 +342,70 @@ fn a_wait_that_would_be_a_circle_if_it_were_stamped_a_little_later_is_refused() 
     let refusal = house.refused(Command::Acquire(Acquire { wait: Millis(60_000), ..wanting("c", &["x"]) }));
     assert!(matches!(refusal, Refusal::Deadlock { .. }), "{refusal:?}");
 }
+
+#[test]
+fn p11_a_session_that_waits_already_keeps_its_turn_in_another_queue_too() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.granted("a", "y");
+    house.queue("b", &["x"], 5);
+    house.queue("b", &["y"], 5);
+    house.queue("later", &["y"], 5);
+    house.release("a", "y");
+    assert_eq!(house.holders("y"), ["b"], "whoever comes later, with no more priority, comes later");
+    // Overtaking somebody who is there already would be another thing.
+    house.queue("c", &["y"], 1);
+    house.queue("d", &["x"], 5);
+    house.queue("d", &["y"], 5);
+    house.release("b", "y");
+    assert_eq!(house.holders("y"), ["later"]);
+    house.release("later", "y");
+    assert_eq!(house.holders("y"), ["c"]);
+}
+
+#[test]
+fn thousands_who_leave_together_make_room_for_the_next_once() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    for number in 0..5000 {
+        house.queue(&format!("w{}", number / 60), &["x~"], 5);
+    }
+    house.queue("patient", &["x"], 5);
+    let mut leaving: Vec<_> = house.state.waiters().map(|waiter| (waiter.rank(), waiter.id())).collect();
+    leaving.sort_unstable();
+    leaving.pop();
+    let waiters = leaving.into_iter().map(|(_, id)| id).collect();
+    house.tell(Command::Withdraw { waiters });
+    assert_eq!(house.state.waiter_count(), 1);
+    house.release("a", "x");
+    assert_eq!(house.holders("x"), ["patient"]);
+}
+
+#[test]
+fn a_refusal_counts_everybody_ahead_however_many_hold_it() {
+    let mut house = House::new();
+    for number in 0..20 {
+        house.granted(&format!("reader{number}"), "x~");
+    }
+    for number in 0..40 {
+        house.queue(&format!("w{number}"), &["x"], 5);
+    }
+    let refused = busy(house.acquire("late", &["x"]));
+    assert_eq!((refused.conflicts.len(), refused.more, refused.ahead), (16, true, 40));
+}
+
+#[test]
+fn lines_that_somebody_waits_for_are_not_called_free() {
+    let mut house = House::new();
+    house.granted("a", "f#1-10");
+    house.queue("w", &["f"], 5);
+    let refused = busy(house.acquire("b", &["f#5-8"]));
+    assert!(refused.free.is_empty(), "{:?}", refused.free);
+    house.granted("c", "g#1-10");
+    house.queue("v", &["g#3", "g#11-12"], 5);
+    let refused = busy(house.acquire("b", &["g#5-8"]));
+    for free in &refused.free {
+        house.granted("b", &format!("g#{free}"));
+    }
+    assert!(!refused.free.is_empty());
+}

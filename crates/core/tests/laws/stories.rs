@@ -137,7 +137,7 @@ proptest! {
         let mut now = house.now;
         for (ms, command) in &tried {
             now.time = now.time.plus(Millis(*ms));
-            house.state.decide(&Context { rules: &house.rules, now, refused_lately: 0 }, command, &mut events);
+            house.state.decide(&Context { rules: &house.rules, now, refused_lately: &[] }, command, &mut events);
         }
         house.state.roll_back();
         prop_assert_eq!(house.state.snapshot(), clean.clone());
@@ -146,7 +146,7 @@ proptest! {
         let (mut one, mut other) = (Vec::new(), Vec::new());
         for (ms, command) in &tried {
             house.now.time = house.now.time.plus(Millis(*ms));
-            let cx = Context { rules: &house.rules, now: house.now, refused_lately: 0 };
+            let cx = Context { rules: &house.rules, now: house.now, refused_lately: &[] };
             house.state.decide(&cx, command, &mut one);
             fresh.decide(&cx, command, &mut other);
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -11,6 +12,9 @@ use notify::event::{CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
 const IGNORE_FILE: &str = ".gitignore";
+
+/// What the system told, and when: it may be looked at later.
+pub(super) type Told = (Instant, notify::Result<Event>);
 
 /// Watches folders, and tells which of their files count.
 pub(super) struct Folders {
@@ -26,8 +30,9 @@ pub(super) struct Folders {
 
 impl Folders {
     /// `git`: the repository's own folder, if it is one.
-    pub(super) fn watch(root: &Path, git: &Path, home: &Path, told: Sender<notify::Result<Event>>) -> Result<Folders> {
-        let watcher = notify::recommended_watcher(told).context("changes of files can't be watched here")?;
+    pub(super) fn watch(root: &Path, git: &Path, home: &Path, told: Sender<Told>) -> Result<Folders> {
+        let tell = move |event| drop(told.send((Instant::now(), event)));
+        let watcher = notify::recommended_watcher(tell).context("changes of files can't be watched here")?;
         let mut own = GitignoreBuilder::new(root);
         own.add(git.join("info/exclude"));
         let everywhere = vec![own.build().unwrap_or_else(|_| Gitignore::empty()), Gitignore::global().0];

@@ -82,19 +82,28 @@ fn gather(
     changed: &mut HashMap<PathBuf, Instant>,
 ) -> Result<bool, Failure> {
     let end = Instant::now() + REST / 2;
+    let mut missed = false;
     loop {
         match changes.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok((_, Ok(event))) if event.need_rescan() => note!("So much changed at once that some of it was missed."),
+            Ok((_, Ok(event))) if event.need_rescan() => missed = true,
             Ok((at, Ok(event))) => {
                 for path in folders.changed(&event)? {
                     changed.entry(path).or_insert(at);
                 }
             }
             Ok((_, Err(error))) => note!("A change could not be seen: {error}."),
-            Err(RecvTimeoutError::Timeout) => return Ok(true),
+            Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => return Ok(false),
         }
     }
+    // Once, however often it was said.
+    if missed {
+        note!("So much changed at once that some of it was missed.");
+        folders.look_again()?;
+        // What is ignored may be known only now.
+        changed.retain(|path, _| folders.counts(path));
+    }
+    Ok(true)
 }
 
 /// Decides which changes were a person's, and says so to the service.

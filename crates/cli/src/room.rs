@@ -1,6 +1,7 @@
 //! `lockkeeper room ...`
 
 mod folders;
+mod releases;
 mod watch;
 
 use clap::{Args, Subcommand};

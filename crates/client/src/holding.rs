@@ -24,6 +24,11 @@ const BEAT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How long a connection may take to be bound to what it holds.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a grant is tried to be made sure of, if it lives that long.
+const PROOF_TIME_MAX: Duration = Duration::from_secs(10);
+const PROOF_PAUSE: Duration = Duration::from_millis(100);
+/// How soon something is given back after that has failed.
+const GIVE_BACK_PAUSE: Duration = Duration::from_secs(1);
 
 /// A lock that is not held any more, and why.
 #[derive(Clone, Debug)]
@@ -69,6 +74,8 @@ struct Book {
     paused: Vec<LockView>,
     /// What changed of that and is not yet told.
     pauses: VecDeque<Pause>,
+    /// The ids of what was granted and could not be proved: to be given back, since every beat keeps it alive.
+    unproved: HashSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -115,25 +122,22 @@ impl Holding {
     }
 
     /// Acquires something more, and keeps it too. The answer is as the service gave it.
+    ///
+    /// A grant that can't be proved is given back; the error's word is then `outcome_unknown`.
     pub fn take(&self, wanted: AcquireRequest) -> Result<serde_json::Value, Error> {
+        // Else it would be granted once more as something that the session had before.
+        self.shared.again(BootTime::now().plus(BEAT_TIME_MAX), |within| self.shared.give_back_unproved(within))?;
         let wait = wanted.wait_ms.map_or(0, |wait| u64::try_from(wait.0).unwrap_or(0));
         let body = raw(&self.shared.identity.sign(wanted))?;
-        let mut sent = BootTime::now();
+        let sent = BootTime::now();
         let wait = Duration::from_millis(wait);
         let (status, answer) = self.shared.client.call_raw(Operation::Acquire, &body, wait)?;
         let answer: serde_json::Value = read(status, &answer)?;
         let locks = locks_of(&answer)?;
-        let shortest = locks.iter().map(|lock| lock.ttl_ms).min().unwrap_or_default();
-        if sent.until(BootTime::now()) > Duration::from_millis(shortest / 10) {
-            // It may have waited in the queue: its TTL counts from the grant, but only a beat proves it.
-            sent = BootTime::now();
-            self.shared.prove(&locks)?;
+        match self.shared.settle(&answer, &locks, sent) {
+            Ok(()) => Ok(answer),
+            Err(error) => Err(self.shared.give_up(&answer, &locks, &error)),
         }
-        self.shared.keep(&answer, &locks, sent);
-        if !self.shared.client.binds() {
-            self.shared.attach(ATTACH_TIME_MAX)?;
-        }
-        Ok(answer)
     }
 
     /// The next lock that was lost and not yet told. Judges the deadlines itself: no later than they say, whatever the
@@ -175,7 +179,7 @@ impl Holding {
             self.shared.client.call::<serde_json::Value>(Operation::Release, &self.shared.identity.sign(body))?;
         }
         self.shared.book().held.clear();
-        Ok(())
+        self.shared.again(BootTime::now().plus(BEAT_TIME_MAX), |within| self.shared.give_back_unproved(within))
     }
 
     fn end(&mut self) {
@@ -236,19 +240,83 @@ impl Shared {
         self.book().held.iter().filter(|(_, held)| !held.borrowed).map(|(id, _)| id.clone()).collect()
     }
 
-    fn keep(&self, answer: &serde_json::Value, locks: &[LockView], sent: BootTime) {
-        let interval = Duration::from_millis(answer["heartbeat_interval_ms"].as_u64().unwrap_or(10_000).max(100));
-        let refreshed = answer["refreshed"].as_array();
+    /// Makes sure that what was granted is held, and keeps it.
+    fn settle(&self, answer: &serde_json::Value, locks: &[LockView], mut sent: BootTime) -> Result<(), Error> {
+        let now = BootTime::now();
+        let shortest = locks.iter().map(|lock| lock.ttl_ms).min().unwrap_or_default();
+        let while_alive = Duration::from_millis(locks.iter().map(life).min().unwrap_or_default()).min(PROOF_TIME_MAX);
+        if sent.until(now) > Duration::from_millis(shortest / 10) {
+            // It may have waited in the queue: its TTL counts from the grant, but only a beat proves it.
+            sent = self.prove(locks, now.plus(while_alive))?;
+        }
+        let added = self.keep(answer, locks, sent)?;
+        if self.client.binds() {
+            return Ok(());
+        }
+        let bound = self.again(BootTime::now().plus(while_alive), |within| self.attach(within));
+        if bound.is_err() {
+            let new = new_of(answer, locks);
+            let mut book = self.book();
+            book.lose("it could not be bound to this program, and is given back", |id, _| new.contains(id));
+            book.held.retain(|id, _| !added.contains(id));
+        }
+        bound
+    }
+
+    /// Gives back what this answer brought, at once if that is possible; what to say to whoever asked.
+    fn give_up(&self, answer: &serde_json::Value, locks: &[LockView], error: &Error) -> Error {
+        let mut new = new_of(answer, locks);
         let mut book = self.book();
+        // Somebody else in this program may have asked for the same, and have been told that it is theirs.
+        new.retain(|id| !book.held.contains_key(id));
+        book.unproved.extend(new);
+        drop(book);
+        // Else the thread does it.
+        let _ = self.give_back_unproved(BEAT_TIME_MAX);
+        if error.word() == Word::LockLost {
+            return error.clone();
+        }
+        let message = format!("It was granted, but is not known to be held, and is given back: {error}");
+        refused(Word::OutcomeUnknown, message)
+    }
+
+    /// Gives back what was granted and could not be proved.
+    fn give_back_unproved(&self, within: Duration) -> Result<(), Error> {
+        let give_up = BootTime::now().plus(within);
+        let unproved: Vec<String> = self.book().unproved.iter().cloned().collect();
+        for lock_id in unproved {
+            let body = ReleaseRequest { lock_id: Some(lock_id.clone()), ..ReleaseRequest::default() };
+            let body = raw(&self.identity.sign(body))?;
+            let (status, answer) = self.client.once(Operation::Release, &body, BootTime::now().until(give_up))?;
+            if let Err(error) = read::<serde_json::Value>(status, &answer)
+                && may_pass(&error)
+            {
+                return Err(error);
+            }
+            self.book().unproved.remove(&lock_id);
+        }
+        Ok(())
+    }
+
+    /// Writes down what is held; the ids of what was not there before.
+    fn keep(&self, answer: &serde_json::Value, locks: &[LockView], sent: BootTime) -> Result<Vec<String>, Error> {
+        let interval = Duration::from_millis(answer["heartbeat_interval_ms"].as_u64().unwrap_or(10_000).max(100));
+        let mut book = self.book();
+        if locks.iter().any(|lock| book.unproved.contains(&lock.lock_id)) {
+            // Another thread is just giving it back.
+            return Err(lost_already());
+        }
+        let mut added = Vec::new();
         for lock in locks {
-            let named = |ids: &Vec<serde_json::Value>| ids.iter().any(|id| id.as_str() == Some(&lock.lock_id));
-            let had_before = answer["action"] == "refreshed" || refreshed.is_some_and(named);
-            let borrowed = had_before && book.held.get(&lock.lock_id).is_none_or(|held| held.borrowed);
+            let borrowed = had_before(answer, lock) && book.held.get(&lock.lock_id).is_none_or(|held| held.borrowed);
             // A shared lock that became an exclusive one has another id now.
             book.held.retain(|id, held| *id == lock.lock_id || !same_place(&held.lock, lock));
             let held = Held { deadline: deadline(sent, life(lock)), interval, lock: lock.clone(), borrowed };
-            book.held.insert(lock.lock_id.clone(), held);
+            if book.held.insert(lock.lock_id.clone(), held).is_none() {
+                added.push(lock.lock_id.clone());
+            }
         }
+        Ok(added)
     }
 
     /// Binds what is held to the connection.
@@ -269,11 +337,13 @@ impl Shared {
             }
             self.hear_losses();
             self.book().lose_overdue();
-            let sent = BootTime::now();
             // Looked at anew each time: a lock with a shorter life may have come since.
-            if sent < beaten.plus(self.interval()) {
+            if BootTime::now() < beaten.plus(self.interval()) {
                 continue;
             }
+            // First, because the beat would keep it alive. With half of the time, so that the beat has the other half.
+            let _ = self.give_back_unproved(self.time_left(BEAT_TIME_MAX) / 2);
+            let sent = BootTime::now();
             match self.beat(sent) {
                 Ok(()) => beaten = sent,
                 // Another connection, then another beat, as long as there is time.
@@ -286,7 +356,9 @@ impl Shared {
     }
 
     fn interval(&self) -> Duration {
-        self.book().held.values().map(|held| held.interval).min().unwrap_or(Duration::from_secs(10))
+        let book = self.book();
+        let most = if book.unproved.is_empty() { Duration::from_secs(10) } else { GIVE_BACK_PAUSE };
+        book.held.values().map(|held| held.interval).fold(most, Duration::min)
     }
 
     /// How long something may take so that the next deadline is still met.
@@ -319,20 +391,28 @@ impl Shared {
         Ok(())
     }
 
-    /// Proves that locks which took a while to come are really held.
-    fn prove(&self, locks: &[LockView]) -> Result<(), Error> {
-        let body = raw(&self.identity.sign(RenewRequest::default()))?;
-        let (status, answer) = self.client.call_raw(Operation::Renew, &body, Duration::ZERO)?;
-        let changed: Changed = read(status, &answer)?;
+    /// Proves that locks which took a while to come are really held; since when that is known.
+    fn prove(&self, locks: &[LockView], give_up: BootTime) -> Result<BootTime, Error> {
+        let (sent, changed) = self.again(give_up, |within| {
+            let sent = BootTime::now();
+            let body = raw(&self.identity.sign(RenewRequest::default()))?;
+            let (status, answer) = self.client.once(Operation::Renew, &body, within)?;
+            read::<Changed>(status, &answer).map(|changed| (sent, changed))
+        })?;
         let kept = |lock: &LockView| changed.locks.iter().any(|kept| kept.lock_id == lock.lock_id);
-        if locks.iter().all(kept) {
-            return Ok(());
+        if locks.iter().all(kept) { Ok(sent) } else { Err(lost_already()) }
+    }
+
+    /// Tries until it succeeds or the time is over: a service may be away for a moment.
+    fn again<T>(&self, give_up: BootTime, attempt: impl Fn(Duration) -> Result<T, Error>) -> Result<T, Error> {
+        loop {
+            let tried = attempt(BootTime::now().until(give_up));
+            if tried.is_ok() || BootTime::now().plus(PROOF_PAUSE) >= give_up {
+                return tried;
+            }
+            std::thread::sleep(PROOF_PAUSE);
+            self.client.reopen();
         }
-        Err(Error::Refused(Box::new(Refused {
-            error: Word::LockLost.text().to_owned(),
-            message: "The lock was lost before it could be used.".to_owned(),
-            ..Refused::default()
-        })))
     }
 
     /// What the service says about losses on its own.
@@ -361,6 +441,30 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether the session had a lock before it was granted, by the answer that granted it.
+fn had_before(answer: &serde_json::Value, lock: &LockView) -> bool {
+    let named = |ids: &Vec<serde_json::Value>| ids.iter().any(|id| id.as_str() == Some(&lock.lock_id));
+    answer["action"] == "refreshed" || answer["refreshed"].as_array().is_some_and(named)
+}
+
+/// The ids of what an answer brought that the session did not have before.
+fn new_of(answer: &serde_json::Value, locks: &[LockView]) -> HashSet<String> {
+    locks.iter().filter(|lock| !had_before(answer, lock)).map(|lock| lock.lock_id.clone()).collect()
+}
+
+/// Whether asking once more may help. A lock that is gone already can't be given back, and need not be.
+fn may_pass(error: &Error) -> bool {
+    matches!(error.word(), Word::Unavailable | Word::OutcomeUnknown | Word::RateLimited | Word::Internal)
+}
+
+fn lost_already() -> Error {
+    refused(Word::LockLost, "The lock was lost before it could be used.".to_owned())
+}
+
+fn refused(word: Word, message: String) -> Error {
+    Error::Refused(Box::new(Refused { error: word.text().to_owned(), message, ..Refused::default() }))
 }
 
 /// How long it lives from the answer on at least: a lock that is not renewed has less left than its TTL.

@@ -296,7 +296,8 @@ pub struct SkippedView {
     pub file_path: String,
     pub start_line: Option<u32>,
     pub end_line: Option<u32>,
-    /// The word that an acquisition would have been refused with; `lock_lost`: it was taken away.
+    /// The word that an acquisition would have been refused with; `lock_lost`: it was taken away, or went while others were
+    /// waited for.
     #[serde(default)]
     pub error: String,
     pub message: String,

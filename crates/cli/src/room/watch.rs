@@ -1,6 +1,6 @@
 //! `lockkeeper room watch`: sees what people change, and keeps agents out of it for a moment.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,8 @@ use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{CheckRequest, EventsRequest, RoomRequest};
 use serde::Serialize;
 
-use super::folders::Folders;
+use super::folders::{Folders, Told};
+use super::releases::Releases;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, note, say};
@@ -23,8 +24,6 @@ use crate::place::Place;
 
 /// How long agents keep out of a file that somebody changed.
 const BUSY: Duration = Duration::from_secs(5);
-/// An agent that has just given a file back may have changed it last.
-const AFTER_RELEASE: Duration = Duration::from_secs(2);
 /// How long a change rests before it is looked at: an editor may write several times, and a release takes a moment to be heard of.
 const REST: Duration = Duration::from_millis(250);
 /// A file that goes on changing is marked again after this.
@@ -53,7 +52,7 @@ impl Watch {
         let config = context.config()?;
         let place = &config.place;
         let (client, identity) = (context.client()?, context.identity()?);
-        let releases = Releases::follow(context.client()?, identity.space.clone());
+        let releases = follow(context.client()?, identity.space.clone());
         let (told, changes) = channel();
         let mut folders = Folders::watch(&place.root, &place.shared, &config.home, told)?;
         if !context.global.json {
@@ -70,34 +69,41 @@ impl Watch {
                 return Ok(());
             }
             let now = Instant::now();
-            let rested: Vec<PathBuf> =
-                changed.iter().filter(|(_, since)| now >= **since + REST).map(|(path, _)| path.clone()).collect();
-            changed.retain(|_, since| now < *since + REST);
+            let rested = changed.extract_if(|_, since| now >= *since + REST).collect();
             marker.mark_all(rested);
         }
     }
 }
 
-/// Notes what changed, for a moment; `false` when nothing will change any more.
+/// Notes what changed and when, for a moment; `false` when nothing will change any more.
 fn gather(
-    changes: &Receiver<notify::Result<notify::Event>>,
+    changes: &Receiver<Told>,
     folders: &mut Folders,
     changed: &mut HashMap<PathBuf, Instant>,
 ) -> Result<bool, Failure> {
     let end = Instant::now() + REST / 2;
+    let mut missed = false;
     loop {
         match changes.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(Ok(event)) if event.need_rescan() => note!("So much changed at once that some of it was missed."),
-            Ok(Ok(event)) => {
+            Ok((_, Ok(event))) if event.need_rescan() => missed = true,
+            Ok((at, Ok(event))) => {
                 for path in folders.changed(&event)? {
-                    changed.entry(path).or_insert_with(Instant::now);
+                    changed.entry(path).or_insert(at);
                 }
             }
-            Ok(Err(error)) => note!("A change could not be seen: {error}."),
-            Err(RecvTimeoutError::Timeout) => return Ok(true),
+            Ok((_, Err(error))) => note!("A change could not be seen: {error}."),
+            Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => return Ok(false),
         }
     }
+    // Once, however often it was said.
+    if missed {
+        note!("So much changed at once that some of it was missed.");
+        folders.look_again()?;
+        // What is ignored may be known only now.
+        changed.retain(|path, _| folders.counts(path));
+    }
+    Ok(true)
 }
 
 /// Decides which changes were a person's, and says so to the service.
@@ -106,7 +112,7 @@ struct Marker<'a> {
     place: &'a Place,
     client: Client,
     identity: Identity,
-    releases: Releases,
+    releases: Arc<Mutex<Releases>>,
     /// When each file was marked last.
     marked: HashMap<PathBuf, Instant>,
     /// The service can't be reached, and that was said.
@@ -114,19 +120,19 @@ struct Marker<'a> {
 }
 
 impl Marker<'_> {
-    fn mark_all(&mut self, mut paths: Vec<PathBuf>) {
+    fn mark_all(&mut self, mut changed: Vec<(PathBuf, Instant)>) {
         self.marked.retain(|_, at| at.elapsed() < AGAIN);
-        paths.sort_unstable();
-        if paths.len() > TOGETHER_MAX {
-            note!("{} files changed together, as by a checkout: none of them is marked.", paths.len());
+        changed.sort_unstable();
+        if changed.len() > TOGETHER_MAX {
+            note!("{} files changed together, as by a checkout: none of them is marked.", changed.len());
             return;
         }
-        for path in paths {
+        for (path, at) in changed {
             // What is gone already was an editor's scratch paper.
             if self.marked.contains_key(&path) || !path.is_file() {
                 continue;
             }
-            match self.mark(&path) {
+            match self.mark(&path, at) {
                 Ok(marked) => {
                     self.away = false;
                     if marked {
@@ -144,10 +150,11 @@ impl Marker<'_> {
         }
     }
 
-    /// Marks a file, unless it was an agent who changed it.
-    fn mark(&self, path: &Path) -> Result<bool, Error> {
+    /// Marks a file, unless it was an agent who changed it then.
+    fn mark(&self, path: &Path, changed: Instant) -> Result<bool, Error> {
         let Some(file_path) = path.to_str().and_then(|path| self.place.key(path).ok()) else { return Ok(false) };
-        if Key::parse(&file_path).is_ok_and(|key| self.releases.lately(&key)) {
+        let releases = || self.releases.lock().unwrap_or_else(PoisonError::into_inner);
+        if Key::parse(&file_path).is_ok_and(|key| releases().explain(&key, changed)) {
             return Ok(false);
         }
         let question = CheckRequest { file_path: Some(file_path.clone()), ..CheckRequest::default() };
@@ -169,48 +176,26 @@ impl Marker<'_> {
     }
 }
 
-/// What was given back a moment ago.
-#[derive(Clone)]
-struct Releases(Arc<Mutex<VecDeque<(Instant, Key)>>>);
-
-impl Releases {
-    /// Listens to what happens in the space, for as long as this program runs.
-    fn follow(client: Client, space: Option<String>) -> Releases {
-        let releases = Releases(Arc::default());
-        let noted = releases.clone();
-        std::thread::spawn(move || {
-            loop {
-                let request = EventsRequest { space: space.clone(), ..EventsRequest::default() };
-                if let Ok(events) = client.stream(Operation::Events, &request, OPEN_TIME_MAX) {
-                    while let Ok(next) = events.next(Duration::from_secs(3600)) {
-                        let event = next.and_then(|body| serde_json::from_slice::<EventView>(&body).ok());
-                        if let Some(event) = event {
-                            noted.note(&event);
-                        }
+/// Listens to what happens in the space, for as long as this program runs.
+fn follow(client: Client, space: Option<String>) -> Arc<Mutex<Releases>> {
+    let releases = Arc::new(Mutex::new(Releases::default()));
+    let of_thread = releases.clone();
+    std::thread::spawn(move || {
+        let releases = || of_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let request = EventsRequest { space: space.clone(), ..EventsRequest::default() };
+            if let Ok(events) = client.stream(Operation::Events, &request, OPEN_TIME_MAX) {
+                releases().listen_anew();
+                while let Ok(next) = events.next(Duration::from_secs(3600)) {
+                    let event = next.and_then(|body| serde_json::from_slice::<EventView>(&body).ok());
+                    if let Some(event) = event {
+                        releases().note(&event, Instant::now());
                     }
                 }
-                std::thread::sleep(REST);
-                client.reopen();
             }
-        });
-        releases
-    }
-
-    fn note(&self, event: &EventView) {
-        // Not by its state: a room that is left is released, too.
-        let freed = matches!(event.action.as_str(), "released" | "expired" | "force_released" | "lost");
-        if let Some(key) = freed.then(|| Key::parse(&event.file_path).ok()).flatten() {
-            let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            while noted.front().is_some_and(|(at, _)| at.elapsed() > AFTER_RELEASE) {
-                noted.pop_front();
-            }
-            noted.push_back((Instant::now(), key));
+            std::thread::sleep(REST);
+            client.reopen();
         }
-    }
-
-    /// Whether something that covers the key was given back lately.
-    fn lately(&self, key: &Key) -> bool {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.iter().any(|(at, freed)| at.elapsed() <= AFTER_RELEASE && freed.overlaps(key))
-    }
+    });
+    releases
 }

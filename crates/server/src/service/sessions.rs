@@ -1,18 +1,25 @@
 //! Sessions and rooms.
 
+use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
-use lockkeeper_core::command::{Acquire, Actor, Command};
+use futures_util::stream::{self, Stream, StreamExt};
+use lockkeeper_core::command::{Acquire, Actor, Command, Which};
+use lockkeeper_core::history::{Action, Entry};
 use lockkeeper_core::key::{Key, Target};
 use lockkeeper_core::limits::WAITERS_PER_SESSION_MAX;
-use lockkeeper_core::lock::Lock;
+use lockkeeper_core::lock::{Lock, LockId};
 use lockkeeper_core::outcome::{Answer, Refusal, Skip, Skipped};
-use lockkeeper_core::state::Loss;
+use lockkeeper_core::state::{Loss, State};
+use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{RoomChanged, RoomList, SessionClosed, SessionList, SessionOpened, SkippedView};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RestoreRequest, RoomRequest, SessionRequest, StatusRequest};
+use lockkeeper_wire::word::Word;
+use tokio::time::Instant;
 
 use super::locks::pauses_of;
 use super::policy::give_back;
@@ -20,6 +27,9 @@ use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
 use crate::refusal::No;
 use crate::view::{self, Viewer};
 use crate::{door, refusal};
+
+/// What a wait for something lost brought, or why it could not be had.
+type Waited = Result<Vec<Arc<Lock>>, (Target, No)>;
 
 impl Service {
     pub(super) async fn open_session(
@@ -62,21 +72,23 @@ impl Service {
             }
         });
         // Side by side, each with its own time, as many at once as a session may have in the queue.
-        let mut waited = stream::iter(waited).buffer_unordered(WAITERS_PER_SESSION_MAX);
-        while let Some(waited) = waited.next().await {
+        let waited = stream::iter(waited).buffer_unordered(WAITERS_PER_SESSION_MAX);
+        let shortest = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
+        for waited in self.beating(&keeper, caller, &actor, shortest, waited).await {
             match waited {
                 Ok(locks) => back.extend(locks),
                 Err(skipped) => left.push(skipped),
             }
         }
-        left.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         back.sort_unstable_by(|one, other| one.target.cmp(&other.target));
+        // Some may have ended while others were waited for.
+        let back = still_held(&keeper, back, &mut left).await?;
+        let refreshed = still_held(&keeper, refreshed, &mut left).await?;
+        left.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         for (target, no) in &left {
             let (space, why) = (keeper.space(), &no.body.message);
             tracing::warn!(%space, %session, key = %target, error = no.word.text(), why, "not given back");
         }
-        // Some may have ended while others were waited for.
-        let (back, refreshed) = (still_held(&keeper, back).await?, still_held(&keeper, refreshed).await?);
         let viewer = Viewer { now: keeper.now() };
         noted.ttl = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
         let paused = pauses_of(&keeper, &refreshed).await?;
@@ -90,6 +102,38 @@ impl Service {
             skipped: left.iter().map(|(target, no)| skipped_view(target, no)).collect(),
             heartbeat_interval_ms: self.settings.heartbeat_interval.0,
         })
+    }
+
+    /// Lets every wait end. Until then the session can't beat, since it does not know yet what it has: this does.
+    async fn beating(
+        &self,
+        keeper: &Keeper,
+        caller: &Caller,
+        actor: &Actor,
+        mut shortest: Option<Millis>,
+        waits: impl Stream<Item = Waited>,
+    ) -> Vec<Waited> {
+        let mut waits = pin!(waits);
+        let (mut ended, mut beaten) = (Vec::new(), Instant::now());
+        loop {
+            let interval = self.heartbeat(shortest.unwrap_or(self.settings.default_ttl));
+            tokio::select! {
+                waited = waits.next() => {
+                    let Some(waited) = waited else { return ended };
+                    shortest = waited.iter().flatten().map(|lock| lock.ttl).chain(shortest).min();
+                    ended.push(waited);
+                }
+                () = tokio::time::sleep_until(beaten + Duration::from_millis(interval)) => {
+                    beaten = Instant::now();
+                    // The policy may have changed meanwhile.
+                    if self.permit(Operation::Renew, caller, Some(&actor.agent), None).is_ok() {
+                        let (actor, which) = (actor.clone(), Which::Everything);
+                        // If it fails, the next may not; what is lost by it is told in the end.
+                        let _ = keeper.ask(Command::Renew { actor, which, ttl: None, token: None }).await;
+                    }
+                }
+            }
+        }
     }
 
     /// Stands in the queue for something that was lost; why it could not be had, if it could not.
@@ -221,13 +265,60 @@ fn may_come_free(why: &Skip) -> bool {
     }
 }
 
-/// Those that are held as they were, with their present ends.
-async fn still_held(keeper: &Keeper, locks: Vec<Arc<Lock>>) -> Result<Vec<Arc<Lock>>, No> {
-    let held = keeper.read(move |state, _| {
-        let same = |lock: &Arc<Lock>| state.lock(lock.id).filter(|held| held.token == lock.token).cloned();
-        locks.iter().filter_map(same).collect::<Vec<_>>()
+/// Those that the session still has, with their present ends. What became of the others is added to what is left.
+async fn still_held(
+    keeper: &Keeper,
+    locks: Vec<Arc<Lock>>,
+    left: &mut Vec<(Target, No)>,
+) -> Result<Vec<Arc<Lock>>, No> {
+    let looked = keeper.read(move |state, now| {
+        let (mut held, mut gone) = (Vec::new(), Vec::new());
+        for lock in locks {
+            // Not by its id: a shared lock that became an exclusive one has another.
+            let own = state.own_on_key(&lock.session, &lock.target.key).find(|own| own.target == lock.target).cloned();
+            match own {
+                Some(own) => held.push(own),
+                None => gone.push(lock),
+            }
+        }
+        (held, what_became_of(state, &gone, Viewer { now }))
     });
-    Ok(held.await?)
+    let (held, gone) = looked.await?;
+    left.extend(gone);
+    Ok(held)
+}
+
+/// Why locks are not held any more that came back a moment ago.
+fn what_became_of(state: &State, gone: &[Arc<Lock>], viewer: Viewer) -> Vec<(Target, No)> {
+    if gone.is_empty() {
+        return Vec::new();
+    }
+    let ends = state.history().newest().filter(|entry| entry.action.is_loss() || entry.action == Action::Released);
+    let ends: HashMap<Option<LockId>, &Entry> = ends.map(|entry| (entry.lock, &**entry)).collect();
+    let told = |lock: &Arc<Lock>| {
+        let end = ends.get(&Some(lock.id));
+        let what = match end.map(|end| end.action) {
+            Some(Action::ForceReleased) => {
+                let note = end.and_then(|end| end.note.clone());
+                return (lock.target.clone(), refusal::skipped(&Skip::Taken { note }, viewer));
+            }
+            Some(Action::Released) => "It was given back",
+            Some(Action::Expired) => "Its time ran out",
+            // The others are no ends of locks.
+            Some(
+                Action::Lost
+                | Action::Requested
+                | Action::Acquired
+                | Action::Withdrawn
+                | Action::RoomOpened
+                | Action::RoomClosed,
+            )
+            | None => "It was lost",
+        };
+        let message = format!("{what} while others were waited for; ask for it anew if you still need it.");
+        (lock.target.clone(), No::new(Word::LockLost, message))
+    };
+    gone.iter().map(told).collect()
 }
 
 /// What a session lost, as it held it.

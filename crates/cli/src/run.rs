@@ -52,6 +52,10 @@ impl Run {
         let ended = runtime.block_on(self.watched(&holding, &identity));
         match ended? {
             Ended::Itself(code) => {
+                // It may have been lost a moment before the command ended.
+                if let Some(lost) = holding.next_lost() {
+                    return Err(lock_lost(&lost));
+                }
                 holding.release()?;
                 if code == 0 { Ok(()) } else { Err(Failure::Silent(code)) }
             }
@@ -74,8 +78,9 @@ impl Run {
         command.args(&self.command[1..]);
         // What the command asks for, it asks as the same session.
         command.env("SESSION_ID", &identity.session).env("AGENT_ID", &identity.agent);
-        if let Some(lock) = holding.locks().first() {
-            command.env("LOCKKEEPER_FENCING_TOKEN", lock.fencing_token.to_string());
+        // Of several, the latest: whatever any of them protects has seen no greater one.
+        if let Some(token) = holding.locks().iter().map(|lock| lock.fencing_token).max() {
+            command.env("LOCKKEEPER_FENCING_TOKEN", token.to_string());
         }
         let lost = async {
             loop {

@@ -37,6 +37,13 @@ impl Stop {
         while Path::new(&format!("/proc/{}", status.pid)).exists() && Instant::now() < give_up {
             std::thread::sleep(Duration::from_millis(5));
         }
+        if Path::new(&format!("/proc/{}", status.pid)).exists() {
+            let (pid, seconds) = (status.pid, STOP_TIME_MAX.as_secs());
+            let why = format!("the service (pid {pid}) was asked to stop and still runs after {seconds} s");
+            return Err(Failure::Other(anyhow::anyhow!(
+                "{why}: its disk or its clients may be slow; `kill -9 {pid}` loses no lock"
+            )));
+        }
         if context.global.json {
             output::json(&done);
         } else {

@@ -82,6 +82,8 @@ async fn end(child: &mut tokio::process::Child) {
     for member in descendants() {
         let _ = kill_process(member, Signal::KILL);
     }
+    // Whatever it looks like, it was started here.
+    let _ = child.start_kill();
     let _ = child.wait().await;
 }
 
@@ -109,8 +111,13 @@ fn family(first: Pid) -> Vec<Pid> {
             Some((id, parent_of(&stat)?))
         })
         .collect();
-    // A service that this program had to start is a child too, and not to be ended with the command.
+    // A service that this program had to start is a child too, and not to be ended with the command. Not by its words alone: a
+    // command may have the same.
+    let own = std::fs::read_link("/proc/self/exe").ok();
     let is_service = |id: i32| {
+        if own.is_none() || std::fs::read_link(format!("/proc/{id}/exe")).ok() != own {
+            return false;
+        }
         let words = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         let mut words = words.split(|byte| *byte == 0).skip(1);
         words.next() == Some(b"serve") && words.next() == Some(b"--background")

@@ -68,15 +68,9 @@ impl State {
                     self.close_session(stamp, session);
                 }
             }
-            Event::LossAccepted { session, targets } => {
-                for target in targets {
-                    self.put_loss(session, target, None);
-                }
-            }
+            Event::LossAccepted { session, targets } => self.accept_loss(session, targets),
             Event::LossTold { session, targets, request } => {
-                for target in targets {
-                    self.put_loss(session, target, None);
-                }
+                self.accept_loss(session, targets);
                 self.remember_for(stamp.time, session, request, Kept::Lost { targets: targets.clone() });
             }
             Event::RoomOpened { key, session, agent, busy } => self.room_opened(stamp, key, session, agent, *busy),
@@ -260,6 +254,12 @@ impl State {
             removed.push(lock);
         }
         removed
+    }
+
+    fn accept_loss(&mut self, session: &SessionId, targets: &[Target]) {
+        for target in targets {
+            self.put_loss(session, target, None);
+        }
     }
 
     fn lose(&mut self, now: Time, lock: &Lock, forced: bool) {

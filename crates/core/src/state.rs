@@ -3,19 +3,22 @@
 //! Each table has one way in (`put_*`), which keeps the indexes beside it and the journal true. `apply` is total: it
 //! takes any event in any order without a panic, so that a damaged past can still be read.
 
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::requests::{Kept, Remembered};
 use crate::HashMap;
 use crate::feature::Feature;
 use crate::history::History;
 use crate::index::ConflictIndex;
 use crate::journal::{Journal, Undo};
 use crate::key::{Key, Target};
-use crate::limits::{REQUEST_MEMORY, REQUESTS_LOCKS_MAX, REQUESTS_PER_SESSION_MAX, SESSION_ALIVE};
+use crate::limits::SESSION_ALIVE;
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::Room;
@@ -135,34 +138,6 @@ pub struct Loss {
     pub feature: Option<FeatureId>,
 }
 
-/// An answer that changed something, to be given again for the same request id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
-    pub(crate) session: SessionId,
-    pub(crate) request: RequestId,
-    pub(crate) digest: u64,
-    pub(crate) at: Time,
-    pub(crate) answer: Kept,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kept {
-    Granted { locks: Vec<Arc<Lock>>, fresh: usize },
-    Released { locks: Vec<Arc<Lock>> },
-    ForceReleased { locks: Vec<Arc<Lock>> },
-    Lost { targets: Vec<Target> },
-}
-
-impl Remembered {
-    /// How many locks it keeps in memory, at least one.
-    fn weight(&self) -> usize {
-        match &self.answer {
-            Kept::Granted { locks, .. } | Kept::Released { locks } | Kept::ForceReleased { locks } => locks.len().max(1),
-            Kept::Lost { targets } => targets.len().max(1),
-        }
-    }
-}
-
 impl State {
     /// An empty ledger's state. The salt makes lock ids of different spaces differ.
     pub fn new(salt: u64) -> State {
@@ -222,15 +197,20 @@ impl State {
             let ids = self.held.in_order().take(most);
             return (ids.map(|raw| self.locks[&LockId::from_raw(raw)].clone()).collect(), self.locks.len());
         };
-        let (mut found, mut total) = (Vec::new(), 0);
+        // The last of those that are kept goes for each that comes before it: most may be left out.
+        let (mut first, mut total) = (BTreeMap::<(Target, LockId), Arc<Lock>>::new(), 0);
         self.all_overlapping(&Target { key: about.clone(), span: Span::WHOLE }, |lock| {
             total += 1;
-            found.push(lock.clone());
+            let is_last = first.last_key_value().is_some_and(|((last, id), _)| (last, id) < (&lock.target, &lock.id));
+            if first.len() < most || !is_last {
+                first.insert((lock.target.clone(), lock.id), lock.clone());
+                if first.len() > most {
+                    first.pop_last();
+                }
+            }
             ControlFlow::Continue(())
         });
-        found.sort_unstable_by(|one, other| one.target.cmp(&other.target).then(one.id.cmp(&other.id)));
-        found.truncate(most);
-        (found, total)
+        (first.into_values().collect(), total)
     }
 
     /// Everybody in the queue, in no order.
@@ -327,10 +307,6 @@ impl State {
         self.sessions.values()
     }
 
-    pub(crate) fn numbered_requests(&self) -> impl Iterator<Item = (u64, &Arc<Remembered>)> {
-        self.requests.iter().map(|(number, remembered)| (*number, remembered))
-    }
-
     /// Locks of other sessions that conflict, until told to stop.
     pub(crate) fn held_against(
         &self,
@@ -390,22 +366,6 @@ impl State {
 
     pub(crate) fn overdue_rooms(&self, now: Time) -> Vec<Key> {
         self.room_ends.iter().take_while(|(until, _)| *until <= now).map(|(_, key)| key.clone()).collect()
-    }
-
-    pub(crate) fn remembered(&self, session: &SessionId, request: &RequestId, now: Time) -> Option<&Arc<Remembered>> {
-        let number = self.request_numbers.get(&(session.clone(), request.clone()))?;
-        let remembered = &self.requests[number];
-        (now < remembered.at.plus(REQUEST_MEMORY)).then_some(remembered)
-    }
-
-    /// The remembered requests of a session that were answered with any of these locks.
-    pub(crate) fn requests_for(&self, session: &SessionId, locks: &[LockId]) -> Vec<u64> {
-        let numbers = self.sessions.get(session).into_iter().flat_map(|entry| entry.requests.iter().copied());
-        let theirs = |number: &u64| match &self.requests[number].answer {
-            Kept::Granted { locks: granted, .. } => granted.iter().any(|lock| locks.contains(&lock.id)),
-            Kept::Released { .. } | Kept::ForceReleased { .. } | Kept::Lost { .. } => false,
-        };
-        numbers.filter(theirs).collect()
     }
 
     // The tables, each with one way in.
@@ -558,49 +518,6 @@ impl State {
         };
         self.lost_count -= usize::from(old.is_some());
         self.journal.note(|| Undo::Loss(session.clone(), target.clone(), old));
-    }
-
-    pub(crate) fn put_request(&mut self, number: u64, new: Option<Arc<Remembered>>) {
-        let old = match &new {
-            Some(remembered) => self.requests.insert(number, remembered.clone()),
-            None => self.requests.remove(&number),
-        };
-        self.requests_weight += new.as_ref().map_or(0, |new| new.weight());
-        if let Some(old) = &old {
-            self.requests_weight -= old.weight();
-            let name = (old.session.clone(), old.request.clone());
-            if self.request_numbers.get(&name) == Some(&number) {
-                self.request_numbers.remove(&name);
-            }
-            if let Some(entry) = self.sessions.get_mut(&old.session) {
-                entry.requests.retain(|kept| *kept != number);
-            }
-        }
-        if let Some(new) = &new {
-            self.request_numbers.insert((new.session.clone(), new.request.clone()), number);
-            if let Some(entry) = self.sessions.get_mut(&new.session) {
-                let place = entry.requests.partition_point(|kept| *kept < number);
-                entry.requests.insert(place, number);
-            }
-        }
-        self.journal.note(|| Undo::Request(number, old));
-    }
-
-    /// Remembers an answer, and forgets those that are too old or too many.
-    pub(crate) fn remember(&mut self, remembered: Remembered) {
-        let (session, now) = (remembered.session.clone(), remembered.at);
-        self.counters.requests_made += 1;
-        self.put_request(self.counters.requests_made, Some(Arc::new(remembered)));
-        while let Some((&number, oldest)) = self.requests.first_key_value() {
-            if self.requests_weight <= REQUESTS_LOCKS_MAX && now < oldest.at.plus(REQUEST_MEMORY) {
-                break;
-            }
-            self.put_request(number, None);
-        }
-        let entry = &self.sessions[&session];
-        if entry.requests.len() > REQUESTS_PER_SESSION_MAX {
-            self.put_request(entry.requests[0], None);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use desk::{
     DURABLE_FIELD, Dice, RECORD_HEADER, SEGMENT_HEADER, contents, copy, files, logs, open, open_sound, records,
 };
 use lockkeeper_engine::conformance::Scribe;
-use lockkeeper_engine::{Append, Batch, BatchId, EngineError, Position, Record};
+use lockkeeper_engine::{Append, Base, Batch, BatchId, EngineError, Position, Record};
 
 const PAYLOAD: u64 = 24;
 const SIZE: u64 = RECORD_HEADER + PAYLOAD;
@@ -353,4 +353,27 @@ async fn only_the_owner_may_look() {
     for path in files(root.path(), "") {
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
+}
+
+#[tokio::test]
+async fn p6_a_snapshot_at_the_end_of_a_segment_outlives_a_next_one_that_was_not_durable() {
+    let root = tempfile::tempdir().expect("a directory");
+    let mut scribe = open_sound(root.path()).await;
+    // Until the log goes on in a second segment: the end of the first is where the snapshot stands.
+    let mut end = Position::ORIGIN;
+    while logs(root.path()).len() < 2 {
+        end = scribe.at;
+        scribe.append(&[7; 4000]).await;
+    }
+    scribe.ledger.compact(end, b"all".to_vec()).await.expect("compacts");
+    let next = logs(root.path()).pop().expect("the second segment");
+    drop(scribe);
+    // The power went before anything of the second segment was on the disk.
+    let length = fs::metadata(&next).expect("exists").len();
+    let file = OpenOptions::new().write(true).truncate(true).open(&next).expect("opens");
+    file.set_len(length).expect("zeros");
+    let scribe = open_sound(root.path()).await;
+    let delta = scribe.read(Position::ORIGIN).await;
+    assert!(matches!(delta.base, Base::Snapshot { position, .. } if position == end), "{delta:?}");
+    assert!(delta.records.is_empty());
 }

@@ -172,12 +172,16 @@ mod tests {
             Event::PortsFreed { sessions: vec![SessionId::parse("s").unwrap()] },
             Event::ServerSeen { server: "host 7".to_owned(), settings: "ttl 30 s".to_owned() },
             deadlocked(),
-            Event::LossTold {
-                session: SessionId::parse("s").unwrap(),
-                targets: vec![Target::new(Key::parse("src/b.rs").unwrap(), Span::WHOLE).unwrap()],
-                request: Request { id: RequestId::parse("r").unwrap(), digest: 7 },
-            },
+            loss_told(),
         ]
+    }
+
+    fn loss_told() -> Event {
+        Event::LossTold {
+            session: SessionId::parse("s").unwrap(),
+            targets: vec![Target::new(Key::parse("src/b.rs").unwrap(), Span::WHOLE).unwrap()],
+            request: Request { id: RequestId::parse("r").unwrap(), digest: 7 },
+        }
     }
 
     fn deadlocked() -> Event {

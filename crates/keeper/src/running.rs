@@ -40,6 +40,8 @@ const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 /// How often others are told what this server is set to.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(60);
+/// How long looks may take, one after the other, before others have their turn: some are at a hundred thousand locks.
+const READS_TIME_MAX: Duration = Duration::from_millis(10);
 /// How long nobody looks at what becomes due.
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Grants that nobody heard of and that are kept until it is told who left.
@@ -151,8 +153,10 @@ impl Running {
 
     pub(crate) async fn run(mut self, mut mails: mpsc::Receiver<Mail>, mut withdrawn: mpsc::UnboundedReceiver<Gone>) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
+        // Those who want to look, and had no turn yet.
+        let mut reads = VecDeque::new();
         loop {
-            let wake = self.next_wake();
+            let wake = if reads.is_empty() { self.next_wake() } else { Instant::now() };
             let mut gone = Vec::new();
             tokio::select! {
                 biased;
@@ -167,7 +171,7 @@ impl Running {
             }
             self.flush_durable();
             self.catch_up().await;
-            self.step(&mut batch, &gone).await;
+            self.step(&mut batch, &gone, &mut reads).await;
             // What was synced on the spot wakes nobody.
             self.flush_durable();
             self.compact_if_due().await;
@@ -193,11 +197,10 @@ impl Running {
         expiry.min(beats).min(mourning).min(outside)
     }
 
-    async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone]) {
+    async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone], reads: &mut VecDeque<Read>) {
         // Before anything is handed to them, or told again to whoever comes back in their place.
         let mut asked = self.withdrawn(gone);
         asked.reserve(batch.len());
-        let mut reads: Vec<Read> = Vec::new();
         let mut outside = Vec::new();
         for mail in batch.drain(..) {
             match mail {
@@ -211,7 +214,7 @@ impl Running {
                     self.replies.insert(ticket, reply);
                     self.beats.gather(session, ticket);
                 }
-                Mail::Read(read) => reads.push(read),
+                Mail::Read(read) => reads.push_back(read),
                 Mail::Outside(keys, reply) => outside.push((keys, reply)),
             }
         }
@@ -244,9 +247,13 @@ impl Running {
             Some(Decided::Failed) | None => self.confirm().await.err(),
         };
         let now = self.ledger.now();
-        for read in reads {
+        let began = Instant::now();
+        while let Some(read) = reads.pop_front() {
             // A look is no staler than its question, or it is none.
             read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
+            if began.elapsed() > READS_TIME_MAX {
+                break;
+            }
         }
         for (keys, reply) in outside {
             let looked = match &away {

@@ -222,11 +222,8 @@ async fn names_that_are_taken_one_after_the_other_fail_nobody() {
     assert!(matches!(keeper.ask(acquire("c", "z")).await, Ok(Answer::Granted { .. })));
     town.street.take("x");
     town.street.taken_next.lock().unwrap().push_back("y".to_owned());
-    let (first, second, third) = tokio::join!(
-        keeper.ask(acquire("a", "x")),
-        keeper.ask(acquire("b", "y")),
-        keeper.ask(release("c"))
-    );
+    let (first, second, third) =
+        tokio::join!(keeper.ask(acquire("a", "x")), keeper.ask(acquire("b", "y")), keeper.ask(release("c")));
     for answer in [first, second] {
         assert!(matches!(&answer, Ok(Answer::Refused(Refusal::Busy(_)))), "{answer:?}");
     }

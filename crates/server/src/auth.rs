@@ -53,7 +53,15 @@ impl Credentials {
             }
         }
         let credential = found?;
+        let bound = |agent: &AgentName| {
+            self.0
+                .iter()
+                .filter_map(|other| other.agent.clone())
+                .filter(|other| other != agent && is_session_of(other.as_str(), agent))
+                .collect()
+        };
         Some(Caller {
+            others: credential.agent.as_ref().map(bound).unwrap_or_default(),
             known: true,
             local: false,
             operator: credential.operator,
@@ -61,6 +69,12 @@ impl Credentials {
             trace: None,
         })
     }
+}
+
+/// Whether a session goes by the name of an agent: its own, or that and something behind a hyphen.
+pub(crate) fn is_session_of(session: &str, agent: &AgentName) -> bool {
+    let rest = session.strip_prefix(agent.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// Reads the credential of a home directory, and makes one at the first start.

@@ -14,6 +14,7 @@ use lockkeeper_wire::request::{AcquireRequest, Asker, CheckRequest, LockSpec, Mo
 use lockkeeper_wire::word::Word;
 use serde::Serialize;
 
+use crate::auth::is_session_of;
 use crate::refusal::{No, sentence};
 use crate::service::Caller;
 
@@ -50,13 +51,22 @@ pub(crate) fn actor(body: &impl Asker, caller: &Caller) -> Result<Actor, No> {
         }
     };
     let agent = agent.unwrap_or_else(|| AgentName::of_session(&session));
+    if agent == AgentName::external() {
+        let why = "The name external is kept for clients outside of Lockkeeper; choose another.";
+        return Err(No::new(Word::InvalidRequest, why));
+    }
     if let Some(bound) = &caller.agent {
         // Names of sessions can't be taken away from other agents.
-        let rest = session.as_str().strip_prefix(bound.as_str());
-        if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) {
+        if !is_session_of(session.as_str(), bound) {
             return Err(No::new(
                 Word::OperationNotPermitted,
                 format!("This credential speaks for {bound}: its sessions are {bound} and {bound}-..."),
+            ));
+        }
+        if let Some(other) = caller.others.iter().find(|other| is_session_of(session.as_str(), other)) {
+            return Err(No::new(
+                Word::OperationNotPermitted,
+                format!("This credential speaks for {bound}, and {session} is a session of {other}."),
             ));
         }
     }

@@ -68,13 +68,15 @@ pub struct Caller {
     pub operator: bool,
     /// The only agent that the credential speaks for.
     pub agent: Option<AgentName>,
+    /// Agents with credentials of their own whose sessions could be taken for that one's.
+    pub others: Vec<AgentName>,
     pub trace: Option<TraceParent>,
 }
 
 impl Caller {
     /// The local user, over the private socket.
     pub fn local() -> Caller {
-        Caller { known: true, local: true, operator: true, agent: None, trace: None }
+        Caller { known: true, local: true, operator: true, agent: None, others: Vec::new(), trace: None }
     }
 }
 
@@ -129,6 +131,8 @@ pub struct Service {
     all_spaces_open: OnceCell<()>,
     /// Whoever checks work packages has it.
     packages: Arc<Semaphore>,
+    /// Whoever looks for ports that no space has given has it.
+    allocating_ports: tokio::sync::Mutex<()>,
     pub(crate) audit: Audit,
     spans: Option<Spans>,
     advisory: Advisory,
@@ -196,6 +200,7 @@ impl Service {
             policy: PolicyInForce::default(),
             all_spaces_open: OnceCell::new(),
             packages: Arc::new(Semaphore::new(1)),
+            allocating_ports: tokio::sync::Mutex::default(),
             audit,
             spans: None,
             advisory: Advisory::default(),

@@ -26,6 +26,8 @@ use crate::{door, view};
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
 const OPEN_MAX: usize = 256;
+/// Streams that one connection may follow, and sessions that may be bound to it.
+const STREAMS_MAX: usize = 64;
 /// Room for what is read at once.
 const READ_BYTES: usize = 2048;
 /// Frames of streams that may wait for a reader.
@@ -60,6 +62,9 @@ struct Open {
     /// Whether that is one, and not what is left of the last.
     asked: bool,
     others: FuturesUnordered<BoxFuture<'static, Answered>>,
+    /// One of them may be answered at length. There is one such at a time: what can be asked for in a line may take a hundred
+    /// megabytes.
+    at_length: bool,
 }
 
 impl Open {
@@ -69,6 +74,11 @@ impl Open {
 
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether nothing more is read before something is answered.
+    fn is_full(&self) -> bool {
+        self.at_length || self.len() >= OPEN_MAX
     }
 
     fn push(&mut self, asked: impl Future<Output = Answered> + Send + 'static) {
@@ -114,49 +124,81 @@ impl Open {
 /// A question that was answered.
 struct Answered {
     id: u64,
+    at_length: bool,
     reply: Reply,
+}
+
+impl Answered {
+    fn no(id: u64, no: No) -> Answered {
+        Answered { id, at_length: false, reply: service::reply(Err(no)) }
+    }
+}
+
+/// Questions for lists.
+fn is_answered_at_length(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Active
+            | Operation::History
+            | Operation::Audit
+            | Operation::Sessions
+            | Operation::Rooms
+            | Operation::Features
+            | Operation::FeatureConflicts
+    )
 }
 
 impl Connection {
     async fn run(&mut self, mut streamed: mpsc::Receiver<Vec<u8>>) -> std::io::Result<()> {
+        let (mut open, mut out) = (Open::default(), Vec::with_capacity(4096));
+        let ended = self.converse(&mut streamed, &mut open, &mut out).await;
+        // What was answered already is bound, or told, before the connection ends; also if it ended badly.
+        while let Some(answered) = open.next_ready() {
+            self.write(answered, &mut open, &mut out);
+        }
+        ended?;
+        self.flush(&mut out).await
+    }
+
+    /// Reads and answers until there is nothing more to read, or the service stops.
+    async fn converse(
+        &mut self,
+        streamed: &mut mpsc::Receiver<Vec<u8>>,
+        open: &mut Open,
+        out: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
         let mut incoming = Vec::with_capacity(READ_BYTES);
-        let mut out = Vec::with_capacity(4096);
-        let mut open = Open::default();
         let mut streams = JoinSet::new();
         // Whoever waits comes back to the same place when there is a service again.
         let mut stopped = std::pin::pin!(self.service.stopping.clone().cancelled_owned());
         loop {
+            let has_line = !open.is_full() && next_line(&incoming)?.is_some();
             tokio::select! {
                 biased;
-                answered = open.next(), if !open.is_empty() => self.write(answered, &mut out),
+                answered = open.next(), if !open.is_empty() => self.write(answered, open, out),
                 Some(frame) = streamed.recv(), if !streams.is_empty() => out.extend_from_slice(&frame),
                 // Whatever is ready goes out in one write.
                 () = std::future::ready(()), if !out.is_empty() => {
                     self.service.turns.let_others_answer().await;
-                    self.flush(&mut out).await?;
+                    self.flush(out).await?;
                 }
-                read = read_more(&mut self.reader, &mut incoming), if open.len() < OPEN_MAX => {
-                    if read? == 0 {
-                        break;
-                    }
+                () = std::future::ready(()), if has_line => {
                     let mut taken = 0;
-                    while let Some(line) = next_line(&incoming[taken..])? {
+                    while !open.is_full() && let Some(line) = next_line(&incoming[taken..])? {
                         taken += line.len() + 1;
-                        self.asked(line, &mut open, &mut streams, &mut out).await;
+                        self.asked(line, open, &mut streams, out).await;
                     }
                     incoming.drain(..taken);
                     if incoming.is_empty() {
                         incoming.shrink_to(READ_BYTES);
                     }
                 }
-                () = &mut stopped => break,
+                read = read_more(&mut self.reader, &mut incoming), if !open.is_full() => if read? == 0 {
+                    return Ok(());
+                },
+                () = &mut stopped => return Ok(()),
             }
         }
-        // What was answered already is bound, or told, before the connection ends.
-        while let Some(answered) = open.next_ready() {
-            self.write(answered, &mut out);
-        }
-        self.flush(&mut out).await
     }
 
     /// Writes what is ready; a reader that leaves it unread for too long is dropped.
@@ -182,38 +224,46 @@ impl Connection {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
-                return self.write(Answered { id: 0, reply: service::reply(Err(no)) }, out);
+                return self.write(Answered::no(0, no), open, out);
             }
         };
         let id = question.id;
         let Some(operation) = Operation::named(question.op) else {
             let no = No::new(Word::NotFound, format!("There is no operation '{}'.", door::shown(question.op)));
-            return self.write(Answered { id, reply: service::reply(Err(no)) }, out);
+            return self.write(Answered::no(id, no), open, out);
         };
         let trace = question.traceparent.and_then(TraceParent::parse);
         let caller = Caller { trace, ..Caller::local() };
         let body = question.body.map_or(&[][..], |body| body.get().as_bytes());
         match operation {
-            Operation::Events => self.follow(id, body, streams, out).await,
-            Operation::AttachSession => self.attach(id, body, &caller, streams, out).await,
+            Operation::Events | Operation::AttachSession => {
+                while streams.try_join_next().is_some() {}
+                let begun = if streams.len() >= STREAMS_MAX || self.bindings.len() >= STREAMS_MAX {
+                    Err(No::new(Word::LimitExceeded, format!("One connection follows at most {STREAMS_MAX} streams.")))
+                } else if operation == Operation::Events {
+                    self.follow(id, body, streams, out).await
+                } else {
+                    self.attach(id, body, &caller, streams, out).await
+                };
+                if let Err(no) = begun {
+                    self.write(Answered::no(id, no), open, out);
+                }
+            }
             _ => {
                 let (service, body) = (self.service.clone(), body.to_vec());
-                open.push(
-                    async move { Answered { id, reply: service.call(operation, Input::Json(&body), &caller).await } },
-                );
+                let at_length = is_answered_at_length(operation);
+                open.at_length |= at_length;
+                open.push(async move {
+                    let reply = service.call(operation, Input::Json(&body), &caller).await;
+                    Answered { id, at_length, reply }
+                });
             }
         }
     }
 
-    async fn follow(&mut self, id: u64, body: &[u8], streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
-        let opened = match service::parse(Input::Json(body)) {
-            Ok(request) => Events::open(&self.service, &request, &Caller::local()).await,
-            Err(no) => Err(no),
-        };
-        let mut events = match opened {
-            Ok(events) => events,
-            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no)) }, out),
-        };
+    async fn follow(&mut self, id: u64, body: &[u8], streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> Result<(), No> {
+        let request = service::parse(Input::Json(body))?;
+        let mut events = Events::open(&self.service, &request, &Caller::local()).await?;
         frame(id, 200, true, &acknowledged(), out);
         let frames = self.frames.clone();
         streams.spawn(async move {
@@ -233,17 +283,19 @@ impl Connection {
                 }
             }
         });
+        Ok(())
     }
 
-    async fn attach(&mut self, id: u64, body: &[u8], caller: &Caller, streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
-        let opened = match service::parse(Input::Json(body)) {
-            Ok(request) => Attached::open(&self.service, &request, caller).await,
-            Err(no) => Err(no),
-        };
-        let mut attached = match opened {
-            Ok(attached) => attached,
-            Err(no) => return self.write(Answered { id, reply: service::reply(Err(no)) }, out),
-        };
+    async fn attach(
+        &mut self,
+        id: u64,
+        body: &[u8],
+        caller: &Caller,
+        streams: &mut JoinSet<()>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), No> {
+        let request = service::parse(Input::Json(body))?;
+        let mut attached = Attached::open(&self.service, &request, caller).await?;
         self.bindings.push(attached.binding());
         frame(id, 200, true, &acknowledged(), out);
         let frames = self.frames.clone();
@@ -258,10 +310,12 @@ impl Connection {
                 }
             }
         });
+        Ok(())
     }
 
-    fn write(&mut self, answered: Answered, out: &mut Vec<u8>) {
-        let Answered { id, reply } = answered;
+    fn write(&mut self, answered: Answered, open: &mut Open, out: &mut Vec<u8>) {
+        let Answered { id, at_length, reply } = answered;
+        open.at_length &= !at_length;
         for binding in &mut self.bindings {
             binding.remove(&reply.released);
         }

@@ -1,6 +1,7 @@
 //! `serve`, `watch`, `doctor`, and the service over HTTP with a client that is not ours.
 
-use std::io::{BufRead, BufReader};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -286,4 +287,63 @@ fn a_service_sets_its_allocator_up_and_leaves_what_somebody_else_has_set() {
     let said = house.command("a", &["lock", "list"]).env("GLIBC_TUNABLES", theirs).output().unwrap();
     assert!(said.status.success(), "{said:?}");
     assert_eq!(environment(&house).as_deref(), Some(theirs));
+}
+
+#[test]
+fn one_connection_follows_so_many_streams_and_no_more() {
+    let house = House::new();
+    house.say("a", &["status"]);
+    let mut stream = std::os::unix::net::UnixStream::connect(house.home().join("socket")).unwrap();
+    for id in 1..=65 {
+        writeln!(stream, r#"{{"id":{id},"op":"events","body":{{}}}}"#).unwrap();
+    }
+    let answers = BufReader::new(stream).lines().take(65).map(|line| line.unwrap());
+    let answers: Vec<Value> = answers.map(|line| serde_json::from_str(&line).unwrap()).collect();
+    assert_eq!(answers.iter().filter(|answer| answer["status"] == 200).count(), 64);
+    assert_eq!(answers[64]["body"]["error"], "limit_exceeded", "{}", answers[64]);
+}
+
+#[test]
+fn lists_that_are_asked_for_together_are_answered_one_after_the_other() {
+    let house = House::new();
+    let keys: Vec<String> = (0..200).map(|number| format!("f{number}")).collect();
+    let keys: Vec<&str> = ["lock", "acquire"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    assert_eq!(house.say("a", &keys).code, 0);
+    let mut stream = std::os::unix::net::UnixStream::connect(house.home().join("socket")).unwrap();
+    let mut asked = String::new();
+    for id in 1..=200 {
+        let (op, body) = if id % 2 == 0 { ("locks/check", r#"{"file_path":"f1"}"#) } else { ("locks/active", "{}") };
+        writeln!(asked, r#"{{"id":{id},"op":"{op}","body":{body}}}"#).unwrap();
+    }
+    stream.write_all(asked.as_bytes()).unwrap();
+    let answers = BufReader::new(stream).lines().take(200).map(|line| line.unwrap());
+    let mut ids: Vec<u64> =
+        answers.map(|line| serde_json::from_str::<Value>(&line).unwrap()["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (1..=200).collect::<Vec<u64>>(), "each once");
+}
+
+#[test]
+fn two_spaces_that_ask_for_ports_at_once_get_different_ones() {
+    let house = House::new();
+    house.say("a", &["status"]);
+    let stream = std::os::unix::net::UnixStream::connect(house.home().join("socket")).unwrap();
+    let mut asked = String::new();
+    for id in 1..=20 {
+        // They are there already, and take no time to open.
+        house.line(&format!(r#"{{"id":1,"op":"locks/check","body":{{"file_path":"x","space":"space-{id}"}}}}"#));
+        let body = format!(r#"{{"session_id":"s{id}","space":"space-{id}"}}"#);
+        writeln!(asked, r#"{{"id":{id},"op":"ports/allocate","body":{body}}}"#).unwrap();
+    }
+    (&stream).write_all(asked.as_bytes()).unwrap();
+    let answers = BufReader::new(stream).lines().take(20).map(|line| line.unwrap());
+    let mut ports: Vec<u64> = answers
+        .map(|line| {
+            let answer: Value = serde_json::from_str(&line).unwrap();
+            answer["body"]["allocation"]["db_port"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+        })
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 20, "{ports:?}");
 }

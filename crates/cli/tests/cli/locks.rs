@@ -405,3 +405,15 @@ fn a_number_behind_an_unknown_prefix_is_no_line_of_a_file() {
     std::fs::write(odd, "").unwrap();
     assert_eq!(house.json("a", &["lock", "acquire", "src/a:b.rs"])["file_path"], "src/a:b.rs");
 }
+
+#[test]
+fn a_stale_token_gives_back_nothing_of_all_that_is_held() {
+    let house = House::new();
+    let old = house.json("a", &["lock", "acquire", "x"])["fencing_token"].to_string();
+    assert_eq!(house.say("a", &["lock", "release", "x"]).code, 0);
+    house.json("a", &["lock", "acquire", "x"]);
+    assert_eq!(house.say("a", &["lock", "release", "--all", "--token", &old]).code, 4);
+    assert_eq!(house.held(), ["a x"]);
+    let said = house.say("a", &["--agent", "external", "lock", "acquire", "y"]);
+    assert_eq!(said.code, 2, "{said:?}");
+}

@@ -55,7 +55,7 @@ fn is_running(cmdline: &str) -> bool {
     processes.into_iter().any(|process| {
         let found = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let alive = std::fs::read_to_string(process.path().join("stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        alive && found.starts_with(cmdline.as_bytes())
+        alive && String::from_utf8_lossy(&found).contains(cmdline)
     })
 }
 
@@ -146,4 +146,38 @@ fn a_held_lock_survives_the_services_restart() {
     kill_child(&child, "TERM");
     assert_eq!(finish(child).code, 0);
     assert!(house.held().is_empty());
+}
+
+#[test]
+fn a_command_that_looks_like_a_service_is_ended_when_its_lock_is_lost() {
+    let house = House::new();
+    // Its first words are those of a service in the background.
+    std::fs::write(house.repository().join("serve"), "import time\ntime.sleep(981)\n").unwrap();
+    let child = house.start("a", &["run", "x", "--", "python3", "serve", "--background", "981"]);
+    wait_for("the lock", || is_held(&house));
+    assert_eq!(house.say("op", &["lock", "force-release", "x", "-m", "stuck"]).code, 0);
+    wait_for("its end", || (!is_running("\0serve\0--background\0981")).then_some(()));
+    assert_eq!(finish(child).code, 4);
+}
+
+#[test]
+fn p3_a_loss_in_the_last_moment_of_a_command_is_told() {
+    let house = House::new();
+    // It takes its own lock away, and ends before anybody has looked.
+    let script = format!("sleep 0.1; exec {} lock force-release x -m stuck", crate::house::PROGRAM);
+    for _ in 0..10 {
+        let said = house.say("a", &["run", "x", "--", "sh", "-c", &script]);
+        assert_eq!(said.code, 4, "{said:?}");
+    }
+}
+
+#[test]
+fn a_command_is_given_the_greatest_of_its_fencing_tokens() {
+    let house = House::new();
+    let first = house.json("a", &["lock", "acquire", "k0"])["fencing_token"].as_u64().unwrap();
+    for number in 1..=8 {
+        let key = format!("k{number}");
+        let said = house.say("a", &["run", "k0", &key, "--", "sh", "-c", "echo $LOCKKEEPER_FENCING_TOKEN"]);
+        assert!(said.out.trim().parse::<u64>().unwrap() > first, "{said:?}");
+    }
 }

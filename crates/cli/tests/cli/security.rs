@@ -165,6 +165,25 @@ fn a_bound_credential_speaks_for_its_agent_only() {
 }
 
 #[test]
+fn a_bound_credential_can_not_take_the_session_of_an_agent_whose_name_begins_alike() {
+    let house = House::new();
+    let secret = house.path().join("second-secret");
+    std::fs::write(&secret, "second-secret\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    bound_to_claude(&house, &format!("[[credentials]]\nfile = \"{}\"\nagent_id = \"claude-2\"\n", secret.display()));
+    let serving = house.serve(&[]);
+    let ask = |body: &str| serving.curl_bare("/locks/acquire", &[&CLAUDE[..], &JSON, &["-d", body]].concat());
+    for session in ["claude-2", "claude-2-sub"] {
+        let (code, text) = ask(&format!(r#"{{"file_path":"x","session_id":"{session}"}}"#));
+        assert!(code == 403 && text.contains("is a session of claude-2"), "{code} {text}");
+    }
+    assert_eq!(ask(r#"{"file_path":"x","session_id":"claude-20"}"#).0, 200, "that is another name");
+    let second = ["-H", "Authorization: Bearer second-secret"];
+    let body = r#"{"file_path":"y"}"#;
+    assert_eq!(serving.curl_bare("/locks/acquire", &[&second[..], &JSON, &["-d", body]].concat()).0, 200);
+}
+
+#[test]
 fn another_user_of_the_machine_cannot_open_the_socket() {
     let house = House::new();
     house.say("a", &["lock", "list"]);

@@ -10,8 +10,8 @@ use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    AHEAD_COUNTED_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX,
-    WAITERS_PER_SESSION_MAX,
+    AHEAD_COUNTED_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX,
+    WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;

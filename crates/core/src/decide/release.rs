@@ -130,7 +130,9 @@ impl State {
         let locks = match which {
             Which::Everything => {
                 let own = self.locks_of(session).filter_map(|id| self.lock(id).cloned());
-                let Some(token) = token.filter(|_| !planted::is(Bug::StaleTokenTaken)) else { return Ok(own.collect()) };
+                let Some(token) = token.filter(|_| !planted::is(Bug::StaleTokenTaken)) else {
+                    return Ok(own.collect());
+                };
                 // What came with that token, and nothing that another process of the session has got since.
                 let own: Vec<_> = own.filter(|lock| lock.token == token).collect();
                 if own.is_empty() {

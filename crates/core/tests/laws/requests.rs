@@ -64,7 +64,9 @@ fn a_session_that_is_only_refused_uses_up_its_quota_too() {
     let refusals = [ago(50_000), ago(20_000), ago(10_000)];
     let cx = Context { rules: &house.rules, now: house.now, refused_lately: &refusals };
     let refused = house.state.decide(&cx, &Command::Acquire(wanting("polls", &["x"])), &mut Vec::new());
-    let Outcome::Told(Answer::Refused(Refusal::RateLimited { retry_after, .. })) = refused else { panic!("{refused:?}") };
+    let Outcome::Told(Answer::Refused(Refusal::RateLimited { retry_after, .. })) = refused else {
+        panic!("{refused:?}")
+    };
     assert_eq!(retry_after, Millis(10_000), "when the first of them is a minute old");
 }
 
@@ -79,7 +81,9 @@ fn whoever_comes_back_when_it_was_told_to_is_not_told_again() {
     let ask = Command::Acquire(wanting("a", &["y"]));
     let cx = Context { rules: &house.rules, now: house.now, refused_lately: &refusals };
     let refused = house.state.decide(&cx, &ask, &mut Vec::new());
-    let Outcome::Told(Answer::Refused(Refusal::RateLimited { retry_after, .. })) = refused else { panic!("{refused:?}") };
+    let Outcome::Told(Answer::Refused(Refusal::RateLimited { retry_after, .. })) = refused else {
+        panic!("{refused:?}")
+    };
     house.wait(retry_after.0);
     let cx = Context { rules: &house.rules, now: house.now, refused_lately: &refusals };
     let granted = house.state.decide(&cx, &ask, &mut Vec::new());
@@ -126,7 +130,8 @@ fn answers_are_remembered_by_how_much_they_say() {
     // As many large answers as there is room for, and one more: the first is forgotten long before its ten minutes.
     for number in 0..=REQUESTS_LOCKS_MAX / SET_MAX {
         let session = format!("s{}", number / 100);
-        let everything = Command::Release { actor: actor(&session), which: Which::Everything, token: None, request: None };
+        let everything =
+            Command::Release { actor: actor(&session), which: Which::Everything, token: None, request: None };
         let holder = format!("s{}", number.saturating_sub(1) / 100);
         house.tell(Command::Release { actor: actor(&holder), which: Which::Everything, token: None, request: None });
         let request = Some(Request { id: RequestId::parse(&format!("r{number}")).unwrap(), digest: 1 });

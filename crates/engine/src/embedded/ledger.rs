@@ -208,7 +208,8 @@ impl Inner {
             let mut tail = self.tail();
             tail.snapshot = Some(snapshot);
             tail.snapshot_volume = place.volume;
-            let kept = tail.segments.iter().rposition(|segment| segment.base.revision <= at.revision).unwrap_or(0);
+            // Not one that begins right there: that it does may not be durable yet, and then nothing else would lead up to it.
+            let kept = tail.segments.iter().rposition(|segment| segment.base.revision < at.revision).unwrap_or(0);
             tail.segments.drain(..kept).map(|segment| segment::path(&self.dir, segment.number)).collect::<Vec<_>>()
         };
         crash_point("compact-before-delete");

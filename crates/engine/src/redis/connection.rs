@@ -135,6 +135,27 @@ fn refused_login(host: &Host, error: &RedisError) -> EngineError {
         ErrorKind::AuthenticationFailed => {
             EngineError::Invalid(format!("Redis at {host} takes neither this user nor this password"))
         }
-        _ => unreachable(host, error),
+        // Not in its own words: some repeat the command, with the password.
+        _ => match error.code() {
+            Some(code) => EngineError::Unreachable(format!("Redis at {host} refuses the login ({code})")),
+            None => unreachable(host, error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::ServerErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn what_a_redis_says_to_a_login_is_not_repeated() {
+        let said = "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'user' 's3cret' ".to_owned();
+        let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
+        let error = RedisError::from((kind, "An error was signalled by the server", said));
+        let host = Host { name: "127.0.0.1".to_owned(), port: 6379 };
+        let why = refused_login(&host, &error);
+        assert!(!format!("{why} {why:?}").contains("s3cret"), "{why}");
     }
 }

@@ -105,9 +105,9 @@ impl Pace {
     pub(crate) fn bounds(&self) -> Bounds {
         let sent = self.source.reading().since_boot;
         let seen = self.seen();
-        let upper = seen.anchor.map_or(0, |anchor| {
-            at(anchor.high + anchor.drift(sent) + (TOLERANCE_MICROS - anchor.gained).max(0), sent)
-        });
+        let upper = seen
+            .anchor
+            .map_or(0, |anchor| at(anchor.high + anchor.drift(sent) + (TOLERANCE_MICROS - anchor.gained).max(0), sent));
         Bounds { sent, lower: seen.lower(sent), upper: upper.min(MICROS_MAX) }
     }
 
@@ -220,7 +220,11 @@ mod tests {
         let (time, pace) = pace();
         ask(&time, &pace, 2 * SECOND, WALL + SECOND);
         let open = pace.bounds();
-        assert_eq!((open.lower, open.upper), (WALL + SECOND, WALL + 3 * SECOND + TOLERANCE), "one each way, or two one way");
+        assert_eq!(
+            (open.lower, open.upper),
+            (WALL + SECOND, WALL + 3 * SECOND + TOLERANCE),
+            "one each way, or two one way"
+        );
         ask(&time, &pace, 100, WALL + 2 * SECOND + 50);
         let narrow = pace.bounds();
         assert_eq!((narrow.lower, narrow.upper), (WALL + 2 * SECOND + 50, WALL + 2 * SECOND + 150 + TOLERANCE));

@@ -43,12 +43,9 @@ impl Running {
                 return self.give_up(&asked, &doubtful, Failure::Unavailable(why));
             }
             tries += 1;
-            let mourns = asked.iter().any(|asked| matches!(asked.command, Command::Mourn { .. }));
-            // First of all: whoever asks for what went is told that it is lost, not that nobody holds it. Not between two tries
-            // of which nobody knows: the first would be found there, and this one would not hear of it.
-            if !mourns
-                && doubtful.is_empty()
-                && let Err(why) = Box::pin(self.mourn()).await
+            // Not between two tries of which nobody knows: the first would be found there, and this one would not hear of it.
+            if doubtful.is_empty()
+                && let Err(why) = self.mourn_before(&asked).await
             {
                 self.give_up(&asked, &doubtful, Failure::Unavailable(why.clone()));
                 return Decided::Away(why);
@@ -297,6 +294,14 @@ impl Running {
         let known = self.desk.state().external();
         let seen = keys.iter().map(|key| theirs(key).unwrap_or_else(|| gone(key)));
         Ok(seen.filter(|seen| seen.left.is_some() || known.contains(&seen.key)).collect())
+    }
+
+    /// First of all: whoever asks for what went is told that it is lost, not that nobody holds it.
+    async fn mourn_before(&mut self, asked: &[Asked]) -> Result<(), String> {
+        if asked.iter().any(|asked| matches!(asked.command, Command::Mourn { .. })) {
+            return Ok(());
+        }
+        Box::pin(self.mourn()).await
     }
 
     /// Writes down what went with a lost past, so that its holders are told. If the engine is away: why.

@@ -22,6 +22,8 @@ impl Service {
         let mut taken = body.taken.clone().unwrap_or_default();
         door::at_most(taken.len(), PORTS_TAKEN_MAX)?;
         let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
+        // One after the other: each looks at what the others were given before.
+        let _alone = self.allocating_ports.lock().await;
         for other in self.other_spaces(&keeper).await? {
             let given = |state: &State, _| state.ports().map(|ports| ports.base).collect::<Vec<_>>();
             // A space that can't be read keeps nobody else from theirs.

@@ -189,6 +189,9 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
             };
             let engine = format!("{} from {} ({})", status.engine, status.engine_from, status::how_safe(&status));
             let engine = match &status.trouble {
+                None if status.full => {
+                    ill("engine", format!("{engine}: it is full, and new locks are refused"), "make room there")
+                }
                 None => well("engine", engine),
                 Some(trouble) => {
                     ill("engine", format!("{engine}: {trouble}"), reach(&status.engine, &status.engine_from))

@@ -43,6 +43,9 @@ impl Status {
                 status.rewrites
             );
         }
+        if status.full {
+            say!("Warning     it is full: new locks are refused, and releases still work");
+        }
         if let Some(socket) = &status.socket {
             say!("Socket      {socket}");
         }

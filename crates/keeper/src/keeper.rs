@@ -1,7 +1,7 @@
 //! A handle on the keeper of one space: questions go in, answers come out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
@@ -65,6 +65,7 @@ struct Handle {
     entries: broadcast::Sender<Arc<Entry>>,
     epoch: Arc<AtomicU64>,
     rewrites: Arc<AtomicU64>,
+    full: Arc<AtomicBool>,
     ledger: Arc<dyn Ledger>,
 }
 
@@ -83,6 +84,7 @@ impl Keeper {
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
         let (epoch, rewrites) = (Arc::new(AtomicU64::new(desk.position().epoch)), Arc::new(AtomicU64::new(0)));
+        let full = Arc::<AtomicBool>::default();
         let handle = Handle {
             space: space.clone(),
             mailbox,
@@ -92,9 +94,10 @@ impl Keeper {
             entries: entries.clone(),
             epoch: epoch.clone(),
             rewrites: rewrites.clone(),
+            full: full.clone(),
             ledger: ledger.clone(),
         };
-        let outlets = Outlets { entries, epoch, rewrites, stopping: handle.stopping.clone() };
+        let outlets = Outlets { entries, epoch, rewrites, full, stopping: handle.stopping.clone() };
         let running = Running::new(space, ledger, desk, settings, metrics, outlets);
         let ends = EndsWithPanic(handle.stopping.clone());
         tokio::spawn(async move {
@@ -116,6 +119,11 @@ impl Keeper {
     /// How often the ledger was rewritten, and what was known of it became void.
     pub fn rewrites(&self) -> u64 {
         self.0.rewrites.load(Ordering::Relaxed)
+    }
+
+    /// Whether the ledger had no room the last time that something new was to be recorded.
+    pub fn is_full(&self) -> bool {
+        self.0.full.load(Ordering::Relaxed)
     }
 
     /// The engine's time.

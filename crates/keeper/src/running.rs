@@ -4,7 +4,7 @@ mod recording;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use lockkeeper_core::HashMap;
@@ -54,6 +54,8 @@ pub(crate) struct Outlets {
     pub(crate) epoch: Arc<AtomicU64>,
     /// How often the ledger was rewritten under this loop.
     pub(crate) rewrites: Arc<AtomicU64>,
+    /// The ledger had no room for anything new the last time.
+    pub(crate) full: Arc<AtomicBool>,
     /// The service, which ends with its engine: whoever starts it anew reads what is really on the disk.
     pub(crate) stopping: CancellationToken,
 }

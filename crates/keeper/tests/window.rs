@@ -282,4 +282,9 @@ async fn a_look_beside_what_a_full_store_refused_is_no_staler_than_its_question(
     let (refused, seen) = tokio::join!(other.ask(acquire("b", "y")), holders(&other));
     assert!(matches!(refused, Err(Failure::Full)), "{refused:?}");
     assert_eq!(seen, ["a"]);
+    // It is said to be full until something new was recorded.
+    assert!(other.is_full() && !one.is_full());
+    town.street.is_full.store(false, Ordering::SeqCst);
+    assert!(matches!(other.ask(acquire("b", "y")).await, Ok(Answer::Granted { .. })));
+    assert!(!other.is_full());
 }

@@ -31,6 +31,12 @@ impl No {
         self
     }
 
+    /// The same in other words.
+    pub(crate) fn told(mut self, message: String) -> No {
+        self.body.message = message;
+        self
+    }
+
     fn reason(mut self, reason: &str) -> No {
         self.body.reason = Some(reason.to_owned());
         self

@@ -376,6 +376,9 @@ pub struct ServiceStatus {
     /// How often the ledger of this space lost a part of its past since the service began with it.
     #[serde(default)]
     pub rewrites: u64,
+    /// The disk or server that keeps the locks took nothing new the last time.
+    #[serde(default)]
+    pub full: bool,
     pub space: String,
     /// Why nothing is known of the locks now.
     #[serde(skip_serializing_if = "Option::is_none", default)]

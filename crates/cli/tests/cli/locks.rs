@@ -417,3 +417,23 @@ fn a_stale_token_gives_back_nothing_of_all_that_is_held() {
     let said = house.say("a", &["--agent", "external", "lock", "acquire", "y"]);
     assert_eq!(said.code, 2, "{said:?}");
 }
+
+#[test]
+fn whoever_lost_a_lock_is_told_how_and_who_has_it_now() {
+    let house = House::new();
+    for command in ["renew", "release"] {
+        assert_eq!(house.say("a", &["lock", "acquire", "x"]).code, 0);
+        assert_eq!(house.say("op", &["lock", "force-release", "x", "-m", "stuck"]).code, 0);
+        assert_eq!(house.say("b", &["lock", "acquire", "x", "-m", "my turn"]).code, 0);
+        let said = house.say("a", &["lock", command, "x"]);
+        assert_eq!(said.code, 4, "{said:?}");
+        for words in ["x was taken away from you", "(op: stuck)", "x is held by b, \"my turn\""] {
+            assert!(said.err.contains(words), "{words}: {said:?}");
+        }
+        house.say("b", &["lock", "release", "x"]);
+    }
+    assert_eq!(house.say("a", &["lock", "acquire", "y", "--ttl", "1s"]).code, 0);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let said = house.say("a", &["lock", "renew", "y"]);
+    assert!(said.code == 4 && said.err.contains("y expired"), "{said:?}");
+}

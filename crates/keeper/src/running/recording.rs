@@ -66,7 +66,7 @@ impl Running {
             if batch.payload.len() > PAYLOAD_BYTES_MAX && doubtful.is_empty() && self.desk.asked() > 1 {
                 return self.decide_in_halves().await;
             }
-            let started = Instant::now();
+            let (started, frees) = (Instant::now(), batch.frees);
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
             spent += started.elapsed();
             if matches!(appended, Append::Appended(_) | Append::Moved(_)) {
@@ -74,6 +74,9 @@ impl Running {
             }
             match appended {
                 Append::Appended(appended) => {
+                    if !frees {
+                        self.outlets.full.store(false, Ordering::Relaxed);
+                    }
                     self.metrics.appended(self.desk.asked(), started.elapsed(), tries);
                     self.settle(appended);
                     return Decided::Recorded;
@@ -94,6 +97,7 @@ impl Running {
                     see_too(&mut asked, theirs.iter().filter_map(outside::external).collect());
                 }
                 Append::Full => {
+                    self.outlets.full.store(true, Ordering::Relaxed);
                     asked = self.desk.give_up();
                     if !doubtful.is_empty() {
                         return self.give_up(&asked, &doubtful, Failure::Full);

@@ -60,6 +60,7 @@ impl Service {
             durability: self.about.durability.clone(),
             strength: keeper.as_ref().map(|keeper| keeper.strength().to_string()).unwrap_or_default(),
             rewrites: keeper.as_ref().map_or(0, Keeper::rewrites),
+            full: keeper.as_ref().is_some_and(Keeper::is_full),
             space: space.to_string(),
             trouble,
             locks,

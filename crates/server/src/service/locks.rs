@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use lockkeeper_core::command::{Command, Want, Which};
-use lockkeeper_core::history::Entry;
+use lockkeeper_core::history::{Action, Entry};
 use lockkeeper_core::key::{Cover, Key, KeyKind, Target};
 use lockkeeper_core::lock::{Lock, Token};
+use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
@@ -109,14 +110,13 @@ impl Service {
         self.permit(Operation::Release, caller, Some(&actor.agent), key_of(&which))?;
         let token = door::token(body.fencing_token)?;
         let request = door::request("locks/release", &body)?;
-        let answer = keeper.ask(Command::Release { actor, which, token, request }).await?;
-        let viewer = Viewer { now: keeper.now() };
-        match answer {
+        let session = actor.session.clone();
+        match keeper.ask(Command::Release { actor, which, token, request }).await? {
             Answer::Released { locks } => {
                 noted.released = locks.iter().map(|lock| lock.id).collect();
-                changed("released", viewer.locks(&locks), body.file_path)
+                changed("released", Viewer { now: keeper.now() }.locks(&locks), body.file_path)
             }
-            other => Err(unexpected(other, viewer)),
+            other => Err(explained(&keeper, session, other).await),
         }
     }
 
@@ -129,6 +129,7 @@ impl Service {
         let which = which.unwrap_or(Which::Everything);
         self.permit(Operation::Renew, caller, Some(&actor.agent), key_of(&which))?;
         let (ttl, token) = (door::ttl(body.ttl_ms, body.ttl_minutes)?, door::token(body.fencing_token)?);
+        let session = actor.session.clone();
         let answer = keeper.ask(Command::Renew { actor, which, ttl, token }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
@@ -137,7 +138,7 @@ impl Service {
                 lost: lost.iter().map(ToString::to_string).collect(),
                 ..changes("renewed", viewer.locks(&locks), body.file_path)
             }),
-            other => Err(unexpected(other, viewer)),
+            other => Err(explained(&keeper, session, other).await),
         }
     }
 
@@ -342,6 +343,37 @@ fn token_checked(
             let targets = wants.iter().map(|want| want.target.clone()).collect();
             Err(refusal::refused(&Refusal::LockLost { targets }, viewer))
         }
+    }
+}
+
+/// A refusal; if it is that a lock was lost, with what became of it and who has it now, as far as the history says.
+async fn explained(keeper: &Keeper, session: SessionId, answer: Answer) -> No {
+    const LOOKED_AT_MAX: usize = 10_000;
+    let lost = match &answer {
+        Answer::Refused(Refusal::LockLost { targets }) => targets.first().cloned(),
+        _ => None,
+    };
+    let no = unexpected(answer, Viewer { now: keeper.now() });
+    let Some(target) = lost else { return no };
+    let story = keeper.read(move |state, now| {
+        let is_loss =
+            |entry: &&Arc<Entry>| entry.session == session && entry.target == target && entry.action.is_loss();
+        let entry = state.history().newest().take(LOOKED_AT_MAX).find(is_loss)?;
+        let ago = now.time.since(entry.time);
+        let what = match (entry.action, &entry.note) {
+            (Action::ForceReleased, Some(note)) => format!("{target} was taken away from you {ago} ago ({note})."),
+            (Action::Expired, _) => format!("{target} expired {ago} ago: no heartbeat came in time."),
+            (_, _) => format!("{target} was lost {ago} ago."),
+        };
+        let wants = [Want { target, mode: Mode::Exclusive }];
+        let viewer = Viewer { now };
+        let busy = state.conflicts(&session, &wants);
+        let holder = busy.conflicts.first().map(|first| refusal::conflict_sentence(first, viewer));
+        Some(holder.map_or_else(|| what.clone(), |holder| format!("{what} {holder}")))
+    });
+    match story.await {
+        Ok(Some(message)) => no.told(message),
+        Ok(None) | Err(_) => no,
     }
 }
 

@@ -22,6 +22,7 @@ bugs! {
     NoCompare "the engine appends whatever position was expected",
     DeltaRepeats "a reader gets a record that it has seen already",
     CompactsTooMuch "a snapshot takes the place of one record more than it stands for",
+    CompactsUnsynced "a snapshot takes the place of what is not durable yet",
     SnapshotShort "a snapshot lacks the newest lock",
     SnapshotWithoutQueue "a snapshot forgets who waits",
     SnapshotWithoutRequests "a snapshot forgets the answers by request id",

@@ -195,7 +195,8 @@ impl State {
 
     fn grant_one(&mut self, stamp: Stamp, grant: &Grant, id: LockId, target: &Target, mode: Mode) {
         let now = stamp.time;
-        let next = u64::from(!planted::is(Bug::TokenReused));
+        let restored = planted::is(Bug::RestoredTokenReused) && grant.quota_kept == 1;
+        let next = u64::from(!planted::is(Bug::TokenReused) && !restored);
         let token = Token((self.counters.last_token.0 + next).max(now.0));
         assert!(next == 0 || token > self.counters.last_token, "tokens only rise");
         self.counters.last_token = token;

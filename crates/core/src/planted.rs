@@ -39,6 +39,7 @@ bugs! {
     LossUntold "who lost a lock with a rewritten ledger is told that nobody held it",
     RollbackForgetsLocks "what was tried and taken back leaves its locks behind",
     TokenReused "two grants of one moment get one token",
+    RestoredTokenReused "what a restore brings back beside the first gets the token of the first",
     ExpiresEarly "a lock expires a millisecond early",
     RenewalIgnored "a renewal is answered and moves no expiry",
     RefreshIgnored "asking again for what is held moves no expiry",

@@ -280,6 +280,24 @@ impl Auditor {
         }
     }
 
+    /// Told that a restore brought these back: grants like any other, and all together one for the quota. Nothing more comes
+    /// of the asking.
+    pub(crate) fn restored(&mut self, now: u64, ask: usize, locks: &[Arc<Lock>]) {
+        let Ask { session, sent, .. } = self.asks[ask].clone();
+        self.refused(now, ask);
+        for lock in locks {
+            if lock.session != session {
+                self.breaks("P5", || format!("{session} was given back a lock of {}", lock.session));
+            }
+            self.check_token(sent, now, lock);
+            self.check_expiry(lock);
+            self.knows(now, sent, lock);
+        }
+        if let Some(first) = locks.first() {
+            self.count(&session, first.acquired.0);
+        }
+    }
+
     /// The holder believes from now on, and until then, that it holds this.
     pub(crate) fn believes(&mut self, now: u64, sent: u64, until: u64, lock: &Arc<Lock>) {
         self.knows(now, sent, lock);

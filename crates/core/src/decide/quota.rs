@@ -31,6 +31,8 @@ impl Deciding<'_> {
 
     /// How many grants the quota has to remember when this is granted; zero: it is not counted.
     pub(super) fn counted(&self, acquire: &Acquire) -> u32 {
-        if acquire.restores { 0 } else { self.cx.rules.quota_limit }
+        // A grant does not say that it restores: a mistake that needs to know reads it from here.
+        let restored = u32::from(planted::is(Bug::RestoredTokenReused));
+        if acquire.restores { restored } else { self.cx.rules.quota_limit }
     }
 }

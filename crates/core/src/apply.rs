@@ -37,7 +37,7 @@ impl State {
             Event::Released { session, locks, request } => {
                 self.touch(stamp.time, session);
                 let released = self.remove_locks(stamp, locks, Action::Released, None);
-                if let Some(request) = request {
+                if let Some(request) = request.as_ref().filter(|_| !planted::is(Bug::ReleaseForgotten)) {
                     let answer = Kept::Released { locks: released };
                     self.remember_for(stamp.time, session, request, answer);
                 }
@@ -71,7 +71,9 @@ impl State {
             Event::LossAccepted { session, targets } => self.accept_loss(session, targets),
             Event::LossTold { session, targets, request } => {
                 self.accept_loss(session, targets);
-                self.remember_for(stamp.time, session, request, Kept::Lost { targets: targets.clone() });
+                if !planted::is(Bug::LossToldTwice) {
+                    self.remember_for(stamp.time, session, request, Kept::Lost { targets: targets.clone() });
+                }
             }
             Event::RoomOpened { key, session, agent, busy } => self.room_opened(stamp, key, session, agent, *busy),
             Event::RoomClosed { key, by: _ } => {

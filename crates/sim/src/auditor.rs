@@ -1,5 +1,6 @@
 //! Checks the promises. Knows only what clients sent and were told, and when.
 
+mod again;
 mod looks;
 
 use std::collections::{BTreeMap, HashMap};
@@ -8,12 +9,13 @@ use std::sync::Arc;
 
 use lockkeeper_core::command::{Acquire, Want};
 use lockkeeper_core::key::Target;
-use lockkeeper_core::lock::{FeatureId, Lock, LockId, Token};
+use lockkeeper_core::lock::{FeatureId, Lock, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict};
 use lockkeeper_core::ports::Ports;
 use lockkeeper_core::session::SessionId;
 
+pub(crate) use self::again::Ended;
 pub(crate) use self::looks::{Look, Waiting};
 use crate::air::BEGIN;
 use crate::ends::{EndAsked, Ends};
@@ -499,29 +501,6 @@ impl Auditor {
             if lock.acquired.0 > BEGIN + heard + alive + SLACK {
                 self.breaks("P10", || format!("{lock:?} was granted to a session last heard at {heard}"));
             }
-        }
-    }
-
-    /// Another body under an id that was answered.
-    pub(crate) fn mismatched(&mut self, how: impl FnOnce() -> String) {
-        if self.keeps_everything() {
-            self.breaks("P7", how);
-        }
-    }
-
-    /// The same request, first sent then, was answered twice.
-    pub(crate) fn answered_again(
-        &mut self,
-        session: &SessionId,
-        sent: u64,
-        first: &[(LockId, Token)],
-        again: &[(LockId, Token)],
-    ) {
-        // With a session goes what it asked. Its end may come late, by a server that stood still meanwhile.
-        let closes = |end: &EndAsked| matches!(&end.ends, Ends::Closed(closed) if closed == session);
-        let closed = self.ends.iter().any(|end| closes(end) && end.until >= sent);
-        if first != again && !closed && self.keeps_everything() {
-            self.breaks("P7", || format!("one request, two answers: {first:?} and {again:?}"));
         }
     }
 }

@@ -18,6 +18,7 @@ impl Client {
             self.audit().ports_end_asked(&session);
             self.mind().held.clear();
             self.mind().requests.clear();
+            self.mind().releases.clear();
             if let Heard::Told(Answer::Closed { released, .. }) = self.call(Command::CloseSession { actor }, 0).await {
                 let now = self.now();
                 self.audit().note(now, self.number, released.len(), || format!("closed: {}", shown(&released)));

@@ -20,6 +20,7 @@ pub(crate) use self::looks::{Look, Waiting};
 use crate::air::BEGIN;
 use crate::ends::{EndAsked, Ends};
 use crate::weather::{Kind, SYNC_QUICK, Weather};
+use crate::wishes::PRIORITY_LEAST;
 
 /// How much longer than promised something may take: ways, pauses of servers, and a sweep that was put off.
 const SLACK: u64 = 1_000_000;
@@ -88,7 +89,8 @@ pub(crate) struct Auditor {
     tokens: Vec<(u64, Token)>,
     seen_waiting: Vec<Seen>,
     grants: Vec<Granted>,
-    fresh: HashMap<SessionId, Vec<u64>>,
+    /// What counts toward the quota: when, and the first token of each grant.
+    fresh: HashMap<SessionId, Vec<(u64, Token)>>,
     /// Ports that somebody was told of as theirs; `true`: their end was asked for since.
     ports: Vec<(Arc<Ports>, bool)>,
     /// How old a release that was told may be, and still be lost with the power.
@@ -273,10 +275,10 @@ impl Auditor {
         for lock in &locks[..fresh.min(locks.len())] {
             self.check_token(first_sent, now, lock);
             self.check_expiry(lock);
-            self.count(&session, lock.acquired.0);
         }
         if let Some(first) = locks.first().filter(|_| fresh > 0) {
             let acquired = first.acquired.0;
+            self.count(&session, first);
             self.check_order(sent, &session, &wants, acquired);
             self.grants.push(Granted { session, wants, priority, sent: first_sent, acquired, entangled });
         }
@@ -296,7 +298,7 @@ impl Auditor {
             self.knows(now, sent, lock);
         }
         if let Some(first) = locks.first() {
-            self.count(&session, first.acquired.0);
+            self.count(&session, first);
         }
     }
 
@@ -382,14 +384,16 @@ impl Auditor {
         }
     }
 
-    fn count(&mut self, session: &SessionId, at: u64) {
+    /// A set counts once. Two that were waited for may be granted at one moment, and count twice.
+    fn count(&mut self, session: &SessionId, first: &Lock) {
         if self.quota == 0 || !self.keeps_everything() {
             return;
         }
         let times = self.fresh.entry(session.clone()).or_default();
-        if !times.contains(&at) {
-            times.push(at);
-            let lately = times.iter().filter(|time| **time + 60_000_000 > at && **time <= at).count();
+        let at = first.acquired.0;
+        if !times.contains(&(at, first.token)) {
+            times.push((at, first.token));
+            let lately = times.iter().filter(|(time, _)| *time + 60_000_000 > at && *time <= at).count();
             if lately > self.quota as usize {
                 self.breaks("quota", || format!("{session} was granted {lately} within the window"));
             }
@@ -475,12 +479,14 @@ impl Auditor {
         let goes_first = |a: &Want, b: &Want| a.target.key.paused_feature().is_some() && b.mode == Mode::Shared;
         let meets = |a: &Want, b: &Want| a.mode.conflicts(b.mode) && a.target.overlaps(&b.target) && !goes_first(a, b);
         let overlap = |theirs: &[Want]| theirs.iter().any(|a| wants.iter().any(|b| meets(a, b)));
+        // Who waits already overtakes nobody with the next, but nobody who came later and asks with the least overtakes that.
+        let priority = seen.waiting.priority.max(PRIORITY_LEAST);
         let overtaken = self.grants.iter().find(|grant| {
             grant.session != *session
                 && !grant.entangled
                 && grant.sent > seen.at
                 && grant.acquired < acquired
-                && grant.priority <= seen.waiting.priority
+                && grant.priority <= priority
                 && overlap(&grant.wants)
         });
         if let Some(grant) = overtaken {

@@ -22,7 +22,7 @@ use self::releases::Release;
 use crate::auditor::Auditor;
 use crate::ends::Ends;
 use crate::server::Reply;
-use crate::wishes::{actor, asked, drawn_target, feature, look_at, session, shown};
+use crate::wishes::{PRIORITY_LEAST, actor, asked, drawn_target, feature, look_at, session, shown};
 use crate::world::World;
 
 /// A holder trusts a lease a hundredth less than its TTL, for the drift of clocks.
@@ -240,8 +240,22 @@ impl Client {
         });
     }
 
+    /// Asks for something, on some days for two things at once.
     async fn acquire(&self) {
-        let acquire = self.drawn_acquire();
+        let first = self.drawn_acquire();
+        if self.world.air.weather.several && self.draw(2) == 0 {
+            let mut second = self.drawn_acquire();
+            // Nothing twice: of two grants at one moment the one would replace a part of the other, which is then told as lost.
+            second.wants.retain(|want| first.wants.iter().all(|other| other.target != want.target));
+            if !second.wants.is_empty() {
+                tokio::join!(self.acquire_this(first), self.acquire_this(second));
+                return;
+            }
+        }
+        self.acquire_this(first).await;
+    }
+
+    async fn acquire_this(&self, acquire: Acquire) {
         if acquire.request.is_some() {
             let first_sent = self.now();
             self.mind().requests.push(Asked { acquire: acquire.clone(), first_sent, granted: None });
@@ -262,7 +276,7 @@ impl Client {
         wants.dedup_by(|one, other| one.target == other.target);
         let wait = [0, 0, 0, 100, 2000, 2000, 20_000, 120_000][rng.usize(..8)];
         let named = rng.u8(..10) < 6;
-        let priority = if rng.u8(..5) == 0 { rng.u8(4..=6) } else { 5 };
+        let priority = if rng.u8(..5) == 0 { rng.u8(PRIORITY_LEAST..=6) } else { 5 };
         let worked_on = (weather.features > 0 && rng.bool()).then(|| feature(rng.usize(..weather.features)));
         drop(rng);
         let request = named.then(|| self.new_request());

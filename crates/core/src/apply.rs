@@ -37,7 +37,7 @@ impl State {
             Event::Released { session, locks, request } => {
                 self.touch(stamp.time, session);
                 let released = self.remove_locks(stamp, locks, Action::Released, None);
-                if let Some(request) = request {
+                if let Some(request) = request.as_ref().filter(|_| !planted::is(Bug::ReleaseForgotten)) {
                     let answer = Kept::Released { locks: released };
                     self.remember_for(stamp.time, session, request, answer);
                 }
@@ -71,7 +71,9 @@ impl State {
             Event::LossAccepted { session, targets } => self.accept_loss(session, targets),
             Event::LossTold { session, targets, request } => {
                 self.accept_loss(session, targets);
-                self.remember_for(stamp.time, session, request, Kept::Lost { targets: targets.clone() });
+                if !planted::is(Bug::LossToldTwice) {
+                    self.remember_for(stamp.time, session, request, Kept::Lost { targets: targets.clone() });
+                }
             }
             Event::RoomOpened { key, session, agent, busy } => self.room_opened(stamp, key, session, agent, *busy),
             Event::RoomClosed { key, by: _ } => {
@@ -195,7 +197,8 @@ impl State {
 
     fn grant_one(&mut self, stamp: Stamp, grant: &Grant, id: LockId, target: &Target, mode: Mode) {
         let now = stamp.time;
-        let next = u64::from(!planted::is(Bug::TokenReused));
+        let restored = planted::is(Bug::RestoredTokenReused) && grant.quota_kept == 1;
+        let next = u64::from(!planted::is(Bug::TokenReused) && !restored);
         let token = Token((self.counters.last_token.0 + next).max(now.0));
         assert!(next == 0 || token > self.counters.last_token, "tokens only rise");
         self.counters.last_token = token;

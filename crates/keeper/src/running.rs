@@ -359,7 +359,8 @@ impl Running {
             }
             let state = self.desk.state();
             let locks: Vec<_> = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
-            let lost = state.lost_of(&session).map(|(target, _)| target.clone()).collect();
+            let named = !planted::is(Bug::LossUnnamed);
+            let lost = state.lost_of(&session).filter(|_| named).map(|(target, _)| target.clone()).collect();
             let paused = state.pauses_of(&locks);
             told.push(Told { ticket, answer: Answer::Renewed { locks, lost, paused }, after, alone: false });
         }

@@ -1,5 +1,6 @@
 //! Checks the promises. Knows only what clients sent and were told, and when.
 
+mod again;
 mod looks;
 
 use std::collections::{BTreeMap, HashMap};
@@ -8,16 +9,18 @@ use std::sync::Arc;
 
 use lockkeeper_core::command::{Acquire, Want};
 use lockkeeper_core::key::Target;
-use lockkeeper_core::lock::{FeatureId, Lock, LockId, Token};
+use lockkeeper_core::lock::{FeatureId, Lock, Token};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict};
 use lockkeeper_core::ports::Ports;
 use lockkeeper_core::session::SessionId;
 
+pub(crate) use self::again::Ended;
 pub(crate) use self::looks::{Look, Waiting};
 use crate::air::BEGIN;
 use crate::ends::{EndAsked, Ends};
 use crate::weather::{Kind, SYNC_QUICK, Weather};
+use crate::wishes::PRIORITY_LEAST;
 
 /// How much longer than promised something may take: ways, pauses of servers, and a sweep that was put off.
 const SLACK: u64 = 1_000_000;
@@ -86,7 +89,8 @@ pub(crate) struct Auditor {
     tokens: Vec<(u64, Token)>,
     seen_waiting: Vec<Seen>,
     grants: Vec<Granted>,
-    fresh: HashMap<SessionId, Vec<u64>>,
+    /// What counts toward the quota: when, and the first token of each grant.
+    fresh: HashMap<SessionId, Vec<(u64, Token)>>,
     /// Ports that somebody was told of as theirs; `true`: their end was asked for since.
     ports: Vec<(Arc<Ports>, bool)>,
     /// How old a release that was told may be, and still be lost with the power.
@@ -271,12 +275,30 @@ impl Auditor {
         for lock in &locks[..fresh.min(locks.len())] {
             self.check_token(first_sent, now, lock);
             self.check_expiry(lock);
-            self.count(&session, lock.acquired.0);
         }
         if let Some(first) = locks.first().filter(|_| fresh > 0) {
             let acquired = first.acquired.0;
+            self.count(&session, first);
             self.check_order(sent, &session, &wants, acquired);
             self.grants.push(Granted { session, wants, priority, sent: first_sent, acquired, entangled });
+        }
+    }
+
+    /// Told that a restore brought these back: grants like any other, and all together one for the quota. Nothing more comes
+    /// of the asking.
+    pub(crate) fn restored(&mut self, now: u64, ask: usize, locks: &[Arc<Lock>]) {
+        let Ask { session, sent, .. } = self.asks[ask].clone();
+        self.refused(now, ask);
+        for lock in locks {
+            if lock.session != session {
+                self.breaks("P5", || format!("{session} was given back a lock of {}", lock.session));
+            }
+            self.check_token(sent, now, lock);
+            self.check_expiry(lock);
+            self.knows(now, sent, lock);
+        }
+        if let Some(first) = locks.first() {
+            self.count(&session, first);
         }
     }
 
@@ -362,14 +384,16 @@ impl Auditor {
         }
     }
 
-    fn count(&mut self, session: &SessionId, at: u64) {
+    /// A set counts once. Two that were waited for may be granted at one moment, and count twice.
+    fn count(&mut self, session: &SessionId, first: &Lock) {
         if self.quota == 0 || !self.keeps_everything() {
             return;
         }
         let times = self.fresh.entry(session.clone()).or_default();
-        if !times.contains(&at) {
-            times.push(at);
-            let lately = times.iter().filter(|time| **time + 60_000_000 > at && **time <= at).count();
+        let at = first.acquired.0;
+        if !times.contains(&(at, first.token)) {
+            times.push((at, first.token));
+            let lately = times.iter().filter(|(time, _)| *time + 60_000_000 > at && *time <= at).count();
             if lately > self.quota as usize {
                 self.breaks("quota", || format!("{session} was granted {lately} within the window"));
             }
@@ -455,12 +479,14 @@ impl Auditor {
         let goes_first = |a: &Want, b: &Want| a.target.key.paused_feature().is_some() && b.mode == Mode::Shared;
         let meets = |a: &Want, b: &Want| a.mode.conflicts(b.mode) && a.target.overlaps(&b.target) && !goes_first(a, b);
         let overlap = |theirs: &[Want]| theirs.iter().any(|a| wants.iter().any(|b| meets(a, b)));
+        // Who waits already overtakes nobody with the next, but nobody who came later and asks with the least overtakes that.
+        let priority = seen.waiting.priority.max(PRIORITY_LEAST);
         let overtaken = self.grants.iter().find(|grant| {
             grant.session != *session
                 && !grant.entangled
                 && grant.sent > seen.at
                 && grant.acquired < acquired
-                && grant.priority <= seen.waiting.priority
+                && grant.priority <= priority
                 && overlap(&grant.wants)
         });
         if let Some(grant) = overtaken {
@@ -481,29 +507,6 @@ impl Auditor {
             if lock.acquired.0 > BEGIN + heard + alive + SLACK {
                 self.breaks("P10", || format!("{lock:?} was granted to a session last heard at {heard}"));
             }
-        }
-    }
-
-    /// Another body under an id that was answered.
-    pub(crate) fn mismatched(&mut self, how: impl FnOnce() -> String) {
-        if self.keeps_everything() {
-            self.breaks("P7", how);
-        }
-    }
-
-    /// The same request, first sent then, was answered twice.
-    pub(crate) fn answered_again(
-        &mut self,
-        session: &SessionId,
-        sent: u64,
-        first: &[(LockId, Token)],
-        again: &[(LockId, Token)],
-    ) {
-        // With a session goes what it asked. Its end may come late, by a server that stood still meanwhile.
-        let closes = |end: &EndAsked| matches!(&end.ends, Ends::Closed(closed) if closed == session);
-        let closed = self.ends.iter().any(|end| closes(end) && end.until >= sent);
-        if first != again && !closed && self.keeps_everything() {
-            self.breaks("P7", || format!("one request, two answers: {first:?} and {again:?}"));
         }
     }
 }

@@ -1,6 +1,9 @@
 //! A client: asks for this and that, beats, forgets, dies; and believes what it was told, no longer than it may.
 
 mod others;
+mod releases;
+mod renewals;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,10 +18,11 @@ use lockkeeper_core::session::{Intention, RequestId, SessionId};
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
 
+use self::releases::Release;
 use crate::auditor::Auditor;
 use crate::ends::Ends;
 use crate::server::Reply;
-use crate::wishes::{actor, asked, drawn_target, feature, look_at, session, shown};
+use crate::wishes::{PRIORITY_LEAST, actor, asked, drawn_target, feature, look_at, session, shown};
 use crate::world::World;
 
 /// A holder trusts a lease a hundredth less than its TTL, for the drift of clocks.
@@ -41,6 +45,7 @@ struct Mind {
     /// What it believes to hold, and until when, in true microseconds.
     held: BTreeMap<LockId, (Arc<Lock>, u64)>,
     requests: Vec<Asked>,
+    releases: Vec<Release>,
     asked_for: Vec<Target>,
     paused_until: u64,
     drift: i64,
@@ -75,6 +80,7 @@ impl Client {
             ttl,
             held: BTreeMap::new(),
             requests: Vec::new(),
+            releases: Vec::new(),
             asked_for: Vec::new(),
             paused_until: 0,
             drift,
@@ -120,7 +126,8 @@ impl Client {
             match self.draw(100) {
                 0..45 => self.acquire().await,
                 45..65 => self.release().await,
-                65..70 => self.ask_again().await,
+                65..68 => self.ask_again().await,
+                68..70 => self.release_again().await,
                 70..75 => self.meddle().await,
                 75..87 => self.look().await,
                 87..91 => self.close_or_open().await,
@@ -166,6 +173,7 @@ impl Client {
         mind.session = session(self.number, mind.lives);
         mind.held.clear();
         mind.requests.clear();
+        mind.releases.clear();
         mind.asked_for.clear();
         let text = mind.session.clone();
         self.audit().note(now, self.number, "dies", || format!("dies, and comes as {text}"));
@@ -232,8 +240,22 @@ impl Client {
         });
     }
 
+    /// Asks for something, on some days for two things at once.
     async fn acquire(&self) {
-        let acquire = self.drawn_acquire();
+        let first = self.drawn_acquire();
+        if self.world.air.weather.several && self.draw(2) == 0 {
+            let mut second = self.drawn_acquire();
+            // Nothing twice: of two grants at one moment the one would replace a part of the other, which is then told as lost.
+            second.wants.retain(|want| first.wants.iter().all(|other| other.target != want.target));
+            if !second.wants.is_empty() {
+                tokio::join!(self.acquire_this(first), self.acquire_this(second));
+                return;
+            }
+        }
+        self.acquire_this(first).await;
+    }
+
+    async fn acquire_this(&self, acquire: Acquire) {
         if acquire.request.is_some() {
             let first_sent = self.now();
             self.mind().requests.push(Asked { acquire: acquire.clone(), first_sent, granted: None });
@@ -254,14 +276,11 @@ impl Client {
         wants.dedup_by(|one, other| one.target == other.target);
         let wait = [0, 0, 0, 100, 2000, 2000, 20_000, 120_000][rng.usize(..8)];
         let named = rng.u8(..10) < 6;
-        let priority = if rng.u8(..5) == 0 { rng.u8(4..=6) } else { 5 };
+        let priority = if rng.u8(..5) == 0 { rng.u8(PRIORITY_LEAST..=6) } else { 5 };
         let worked_on = (weather.features > 0 && rng.bool()).then(|| feature(rng.usize(..weather.features)));
         drop(rng);
+        let request = named.then(|| self.new_request());
         let mut mind = self.mind();
-        mind.made += 1;
-        let id = format!("{}-r{}", mind.session, mind.made);
-        let digest = mind.made;
-        let request = named.then(|| Request { id: RequestId::parse(&id).expect("an id"), digest });
         mind.asked_for.extend(wants.iter().map(|want| want.target.clone()));
         Acquire {
             actor: actor(&mind.session),
@@ -274,6 +293,13 @@ impl Client {
             request,
             restores: false,
         }
+    }
+
+    fn new_request(&self) -> Request {
+        let mut mind = self.mind();
+        mind.made += 1;
+        let id = format!("{}-r{}", mind.session, mind.made);
+        Request { id: RequestId::parse(&id).expect("an id"), digest: mind.made }
     }
 
     /// Sends it, and again under the same id if nothing comes back. `long_ago`: it was sent before, then.
@@ -389,104 +415,10 @@ impl Client {
         }
     }
 
-    /// One beat. `new`: locks that were granted and are believed in from here on.
-    async fn beat_once(&self, new: &[Arc<Lock>]) {
-        let (actor, sent) = (self.actor(), self.now());
-        let session = actor.session.clone();
-        let held_before: Vec<LockId> = self.mind().held.keys().copied().collect();
-        let command = Command::Renew { actor, which: Which::Everything, ttl: None, token: None };
-        let Heard::Told(Answer::Renewed { locks, .. }) = self.call(command, 0).await else { return };
-        if self.mind().session != session {
-            return;
-        }
-        let now = self.now();
-        self.audit().note(now, self.number, locks.len(), || format!("beat: {}", shown(&locks)));
-        // No beat makes a finish longer.
-        for lock in locks.iter().filter(|lock| !lock.is_finish()) {
-            let believed = self.mind().held.get(&lock.id).is_some_and(|(_, until)| now < *until);
-            if believed || new.iter().any(|new| new.id == lock.id) {
-                self.believe(sent, lock);
-            }
-        }
-        let gone = |id: &LockId| !locks.iter().any(|lock| lock.id == *id);
-        for id in held_before.iter().chain(new.iter().map(|lock| &lock.id)).filter(|id| gone(id)) {
-            self.mind().held.remove(id);
-            self.audit().told_lost(now, &session, |lock| lock.id == *id);
-            self.audit().disbelieves(now, |lock| lock.session == session && lock.id == *id);
-        }
-        self.mind().held.retain(|_, (_, until)| now < *until);
-    }
-
-    async fn renew_one(&self) {
-        let Some((lock, _)) = self.some_held() else { return };
-        let (actor, sent) = (self.actor(), self.now());
-        let session = actor.session.clone();
-        let stale = self.draw(4) == 0;
-        let token = if stale { Token(lock.token.0 - 1) } else { lock.token };
-        let command = Command::Renew { actor, which: Which::Id(lock.id), ttl: None, token: Some(token) };
-        let heard = self.call(command, 0).await;
-        let now = self.now();
-        match heard {
-            Heard::Told(Answer::Renewed { locks, .. }) => {
-                if stale {
-                    self.audit().breaks("P5", || format!("a stale token renewed {lock:?}"));
-                }
-                let believed = |id| self.mind().held.get(&id).is_some_and(|(_, until): &(_, u64)| now < *until);
-                let longer = |lock: &&Arc<Lock>| !lock.is_finish() && believed(lock.id);
-                for lock in locks.iter().filter(longer).collect::<Vec<_>>() {
-                    self.believe(sent, lock);
-                }
-            }
-            Heard::Told(Answer::Refused(Refusal::LockLost { .. } | Refusal::NotFound { .. })) if !stale => {
-                self.audit().told_lost(now, &session, |other| other.id == lock.id);
-                self.mind().held.remove(&lock.id);
-                self.audit().disbelieves(now, |other| other.session == session && other.id == lock.id);
-            }
-            _ => {}
-        }
-    }
-
     fn some_held(&self) -> Option<(Arc<Lock>, u64)> {
         let now = self.now();
         let held: Vec<_> = self.mind().held.values().filter(|(_, until)| now < *until).cloned().collect();
         (!held.is_empty()).then(|| held[self.draw(held.len() as u64) as usize].clone())
-    }
-
-    async fn release(&self) {
-        let Some((lock, _)) = self.some_held() else { return };
-        let actor = self.actor();
-        let session = actor.session.clone();
-        let (which, ends, token) = match self.draw(4) {
-            0 => (Which::Everything, Ends::Session(session.clone()), None),
-            1 => {
-                let key = lock.target.key.clone();
-                (Which::Key(key.clone(), None), Ends::Key(Some(session.clone()), key), None)
-            }
-            _ => (Which::Id(lock.id), Ends::Lock(lock.id), Some(lock.token)),
-        };
-        let sent = self.now();
-        let asked = self.audit().end_asked(sent, ends);
-        match &which {
-            Which::Everything => self.mind().held.clear(),
-            Which::Key(key, _) => self.mind().held.retain(|_, (lock, _)| lock.target.key != *key),
-            Which::Id(id) => {
-                self.mind().held.remove(id);
-            }
-        }
-        let heard = self.call(Command::Release { actor, which, token, request: None }, 0).await;
-        let now = self.now();
-        match heard {
-            Heard::Told(Answer::Released { locks }) => {
-                self.audit().note(now, self.number, locks.len(), || format!("released {}", shown(&locks)));
-                self.audit().released(now, &session, &locks);
-                self.audit().end_answered(now, asked);
-            }
-            Heard::Told(_) | Heard::Nothing => {
-                self.audit().note(now, self.number, "unreleased", || "released nothing".to_owned());
-                self.audit().end_answered(now, asked);
-            }
-            Heard::Unknown => self.audit().note(now, self.number, "perhaps", || "released perhaps".to_owned()),
-        }
     }
 
     /// Asks an old question once more, or another under its id.
@@ -535,38 +467,6 @@ impl Client {
             });
             self.audit().looked(sent, now, &look);
             self.world.seen(&look);
-        }
-    }
-
-    async fn close_or_open(&self) {
-        let actor = self.actor();
-        let (sent, session) = (self.now(), actor.session.clone());
-        if self.draw(2) == 0 {
-            let asked = self.audit().end_asked(sent, Ends::Closed(session.clone()));
-            self.audit().forget_quota(&session);
-            self.audit().ports_end_asked(&session);
-            self.mind().held.clear();
-            self.mind().requests.clear();
-            if let Heard::Told(Answer::Closed { released, .. }) = self.call(Command::CloseSession { actor }, 0).await {
-                let now = self.now();
-                self.audit().note(now, self.number, released.len(), || format!("closed: {}", shown(&released)));
-                self.audit().released(now, &session, &released);
-                self.audit().end_answered(now, asked);
-            }
-            return;
-        }
-        // What was lost may be given back, all of it.
-        let asked_for = self.mind().asked_for.clone();
-        let wants: Vec<Want> = asked_for.into_iter().map(|target| Want { target, mode: Mode::Exclusive }).collect();
-        self.audit().asks(sent, &session, &wants);
-        if let Heard::Told(Answer::Opened { restored, refreshed, .. }) =
-            self.call(Command::OpenSession { actor }, 0).await
-        {
-            let now = self.now();
-            self.audit().note(now, self.number, restored.len(), || format!("restored {}", shown(&restored)));
-            for lock in restored.iter().chain(&refreshed) {
-                self.audit().knows(now, sent, lock);
-            }
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Store {
     links: Mutex<Vec<Weak<Link>>>,
     /// Of a disk: the last revision that is safe from a power loss.
     synced: AtomicU64,
+    /// The last revision that a snapshot stands for.
+    compacted: AtomicU64,
     full: AtomicBool,
 }
 
@@ -34,8 +36,8 @@ impl Store {
         let memory = Memory::with_time(Arc::new(SimTime(air.clone())));
         let space = Space::parse("sim").expect("a name");
         let ledger = memory.open(&space).await.expect("memory opens");
-        let (links, synced) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Store { air, memory, ledger, space, links, synced, full: AtomicBool::new(false) })
+        let (links, synced, compacted) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Store { air, memory, ledger, space, links, synced, compacted, full: AtomicBool::new(false) })
     }
 
     pub(crate) fn space(&self) -> &Space {
@@ -55,11 +57,13 @@ impl Store {
         delta.records.last().map_or(base, |record| record.position.revision)
     }
 
-    /// The power goes: of what was not synced, some sectors are on the disk and some are not, in no order.
-    pub(crate) fn lose_power(&self) {
+    /// The power goes: of what was not synced, some sectors are on the disk and some are not, in no order. `false`: a snapshot
+    /// stood for some of it.
+    pub(crate) fn lose_power(&self) -> bool {
         let synced = self.synced.load(Ordering::Relaxed);
         let share = self.air.rng().u8(..=10);
         self.memory.lose_power(&self.space, synced, &mut || self.air.rng().u8(..10) < share);
+        self.compacted.load(Ordering::Relaxed) <= synced
     }
 
     /// Another machine takes over and has not heard of the last few batches.
@@ -126,7 +130,7 @@ impl Link {
             broken_at: AtomicU64::new(0),
             way,
             lag: if store.air.weather.lag == 0 { 0 } else { store.air.rng().u64(..=store.air.weather.lag) },
-            durable: watch::Sender::new(Durable::Up(0)),
+            durable: watch::Sender::new(Durable::Up(store.synced.load(Ordering::Relaxed))),
             moved: watch::Sender::new(0),
         });
         store.links.lock().expect("no holder panics").push(Arc::downgrade(&link));
@@ -263,6 +267,24 @@ impl Link {
         });
     }
 
+    /// Waits for the disk as its engine does: a snapshot must never stand for what a power loss can still take away.
+    async fn is_durable(&self, revision: u64) -> Result<(), EngineError> {
+        if !self.on_disk() || planted::is(Bug::CompactsUnsynced) {
+            return Ok(());
+        }
+        let mut durable = self.durable.subscribe();
+        let reached = durable.wait_for(|durable| match durable {
+            Durable::Up(synced) => *synced >= revision,
+            Durable::Failed(_) => true,
+        });
+        let reached = reached.await.map(|durable| durable.clone());
+        self.gate().await;
+        match reached {
+            Ok(Durable::Failed(stopped)) => Err(stopped),
+            Ok(Durable::Up(_)) | Err(_) => Ok(()),
+        }
+    }
+
     fn synced(&self, revision: u64) {
         self.store.synced.fetch_max(revision, Ordering::Relaxed);
         self.durable.send_if_modified(|durable| match durable {
@@ -329,8 +351,11 @@ impl Ledger for Link {
             if self.air().chance(self.air().weather.ledger_down) {
                 return Err(away());
             }
+            self.is_durable(at.revision).await?;
             let compacted = self.store.ledger.compact(at, snapshot).await;
-            self.store.synced.fetch_max(at.revision, Ordering::Relaxed);
+            if compacted.is_ok() {
+                self.store.compacted.fetch_max(at.revision, Ordering::Relaxed);
+            }
             self.back().await;
             compacted
         })

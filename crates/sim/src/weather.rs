@@ -62,6 +62,8 @@ pub struct Weather {
     /// How much larger the log looks than it is, so that snapshots are taken.
     pub bytes_factor: u64,
     pub quota: u32,
+    /// Whether a client asks for two things at once now and then, and waits for both.
+    pub several: bool,
     /// How many files there are to fight for.
     pub files: usize,
     /// How many features are worked on, paused and finished.
@@ -102,6 +104,7 @@ impl Weather {
             clock_step: 1,
             bytes_factor: 1,
             quota: 0,
+            several: false,
             files: 0,
             features: 0,
         }
@@ -133,6 +136,9 @@ impl Weather {
         let suspends = !calm && aside.u8(..3) == 0;
         let crowded = aside.u8(..25) == 0;
         let slow_disk = !calm && aside.u8(..3) == 0;
+        let slow_sync = aside.u64(20..400);
+        let several = aside.u8(..3) == 0;
+        let small_quota = (several && aside.bool()).then(|| aside.u32(2..6));
         Weather {
             kind,
             servers: if kind == Kind::Disk { 1 } else { rng.usize(2..=4) },
@@ -158,13 +164,14 @@ impl Weather {
             client_deaths,
             full_disk: if kind == Kind::Disk { full_disk } else { 0 },
             sync_fails: if kind == Kind::Disk { sync_fails } else { 0 },
-            sync: if slow_disk { aside.u64(20..400) } else { SYNC_QUICK },
+            sync: if slow_disk { slow_sync } else { SYNC_QUICK },
             failovers: if kind == Kind::Forgetful { failovers } else { 0 },
             wall_jumps: rng.bool(),
             // No coarser than the hundredth that holders allow for.
             clock_step: if rng.u8(..4) == 0 { 5_000 } else { 1 },
             bytes_factor: if rng.bool() { rng.u64(200..3000) } else { 1 },
-            quota: if rng.u8(..5) == 0 { rng.u32(5..30) } else { 0 },
+            quota: small_quota.unwrap_or(if rng.u8(..5) == 0 { rng.u32(5..30) } else { 0 }),
+            several,
             files: rng.usize(1..=3),
             features,
         }

@@ -13,6 +13,9 @@ use lockkeeper_core::time::Millis;
 use crate::auditor::{Look, Waiting};
 use crate::weather::Weather;
 
+/// Nobody asks with less.
+pub(crate) const PRIORITY_LEAST: u8 = 4;
+
 pub(crate) fn session(number: usize, life: usize) -> SessionId {
     SessionId::parse(&format!("c{number}-{life}")).expect("a session")
 }

@@ -237,7 +237,9 @@ impl World {
         });
         if power {
             self.auditor().power_lost(now);
-            self.store.lose_power();
+            if !self.store.lose_power() {
+                self.auditor().breaks("P6", || "the power took what a snapshot stood for".to_owned());
+            }
         }
     }
 

@@ -22,6 +22,7 @@ const FOUND: &[(u64, &str)] = &[
     (13784, "a wait became a circle when its session lost what it also asked for"),
     (7234, "the same, through a pause"),
     (8892, "an exclusive lock that was lost with a rewritten ledger was forgotten beside an older, shared one"),
+    (8975, "a loss of a rewritten ledger that was heard of late hid a newer one"),
     (4811, "a pause that overtook a finish closed a circle"),
 ];
 

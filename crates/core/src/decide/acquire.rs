@@ -65,7 +65,11 @@ impl Deciding<'_> {
         let next = WaiterId(self.state.counters.waiters_made + 1);
         // Whoever waits already overtakes nobody: what it would take may be what it waits for.
         let waits = self.state.entry(session).is_some_and(|entry| !entry.waiters.is_empty());
-        let priority = if waits { self.priority_behind(acquire, &parts.new, next) } else { acquire.priority };
+        let priority = match waits {
+            true if planted::is(Bug::SecondWaitDemoted) => 0,
+            true => self.priority_behind(acquire, &parts.new, next),
+            false => acquire.priority,
+        };
         let rank = Rank::new(self.now(), priority, next);
         let refused = planted::is(Bug::RefusesFree) && self.state.counters.locks_made % 9 == 8;
         if !refused && !self.state.is_blocked(session, &parts.new, rank) {

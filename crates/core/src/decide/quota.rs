@@ -20,7 +20,8 @@ impl Deciding<'_> {
         let refused = self.cx.refused_lately.iter();
         let mut recent: Vec<Time> = granted.chain(refused).copied().filter(|at| *at > since).collect();
         // What is waited for counts as well: all of it may be granted at one moment.
-        let waits = self.state.waiters_of(session).filter(|waiter| waiter.asked.quota_kept > 0).count();
+        let counts = |kept: u32| kept > 0 && !planted::is(Bug::QuotaIgnoresQueue);
+        let waits = self.state.waiters_of(session).filter(|waiter| counts(waiter.asked.quota_kept)).count();
         let most = limit as usize + usize::from(planted::is(Bug::QuotaOneMore));
         let Some(too_many) = (recent.len() + waits).checked_sub(most) else { return Ok(()) };
         recent.sort_unstable();
@@ -31,6 +32,8 @@ impl Deciding<'_> {
 
     /// How many grants the quota has to remember when this is granted; zero: it is not counted.
     pub(super) fn counted(&self, acquire: &Acquire) -> u32 {
-        if acquire.restores { 0 } else { self.cx.rules.quota_limit }
+        // A grant does not say that it restores: a mistake that needs to know reads it from here.
+        let restored = u32::from(planted::is(Bug::RestoredTokenReused));
+        if acquire.restores { restored } else { self.cx.rules.quota_limit }
     }
 }

@@ -211,3 +211,21 @@ fn who_gives_everything_back_is_not_told_of_losses_any_more() {
     house.tell(Command::Release { actor: actor("a"), which: Which::Everything, token: None, request: None });
     assert_eq!(house.state.lost_of(&SessionId::parse("a").unwrap()).count(), 0);
 }
+
+#[test]
+fn a_loss_that_is_heard_of_late_does_not_hide_a_newer_one() {
+    let mut house = House::new();
+    let held = |house: &House| house.state.locks().next().expect("held").clone();
+    house.granted("a", "x");
+    let vanished = held(&house);
+    house.release("a", "x");
+    house.wait(1);
+    house.granted("a", "x");
+    let newer = held(&house).id;
+    house.wait(31_000);
+    let last_token = house.state.last_token();
+    house.outcome(Command::Mourn { locks: vec![vanished], last_token });
+    let renew = Command::Renew { actor: actor("a"), which: Which::Id(newer), ttl: None, token: None };
+    let refusal = house.refused(renew);
+    assert!(matches!(refusal, Refusal::LockLost { .. }), "{refusal:?}");
+}

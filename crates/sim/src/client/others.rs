@@ -5,11 +5,9 @@ use std::sync::Arc;
 use lockkeeper_core::command::{Command, Which};
 use lockkeeper_core::lock::Lock;
 use lockkeeper_core::outcome::{Answer, Refusal};
-use lockkeeper_core::session::{AgentName, Intention};
 use lockkeeper_core::time::Millis;
 
 use super::{Client, Heard};
-use crate::ends::Ends;
 use crate::server::Reply;
 use crate::wishes::drawn_target;
 
@@ -60,18 +58,6 @@ impl Client {
             && locks.iter().any(|theirs| theirs.session != session)
         {
             self.audit().breaks("P5", || format!("{session} got at {lock:?}"));
-        }
-    }
-
-    pub(super) async fn force(&self) {
-        let key = drawn_target(&mut self.world.air.rng(), &self.world.air.weather).key;
-        let (by, reason) = (AgentName::parse("operator").expect("a name"), Intention::default());
-        let sent = self.now();
-        let asked = self.audit().end_asked(sent, Ends::Key(None, key.clone()));
-        let command = Command::ForceRelease { by, reason, which: Which::Key(key, None), request: None };
-        if let Heard::Told(_) | Heard::Nothing = self.call(command, 0).await {
-            let now = self.now();
-            self.audit().end_answered(now, asked);
         }
     }
 

@@ -190,7 +190,9 @@ impl EngineChoice {
                 format!(
                     "the service that runs keeps its locks in {used}; a service started from here would use {wanted} from {from}"
                 ),
-                "lockkeeper stop; the next command starts one that does".to_owned(),
+                "lockkeeper stop; the next command starts one that does. End what is attached before (mcp, run, watch): it would \
+                 start one as before"
+                    .to_owned(),
             )),
             Err(error) => Some((
                 format!(
@@ -346,14 +348,19 @@ impl Config {
     pub(crate) fn credentials(&self) -> Result<Credentials> {
         let path = self.credential_file();
         let own = auth::read_or_make(&path).with_context(|| format!("the credential {}", path.display()))?;
-        let mut all = vec![Credential::new(&own, None, true)];
-        for entry in self.user.credentials.iter().flatten() {
+        let own = Credential::new(&own, None, true);
+        Ok(Credentials::new([own].into_iter().chain(self.other_credentials()?).collect()))
+    }
+
+    /// The credentials that are configured.
+    pub(crate) fn other_credentials(&self) -> Result<Vec<Credential>> {
+        let read = |entry: &CredentialEntry| {
             let file = self.beside_settings(&entry.file);
             let secret = auth::read(&file).with_context(|| format!("the credential {}", file.display()))?;
             let agent = entry.agent_id.as_deref().map(AgentName::parse).transpose()?;
-            all.push(Credential::new(&secret, agent, entry.operator));
-        }
-        Ok(Credentials::new(all))
+            Ok(Credential::new(&secret, agent, entry.operator))
+        };
+        self.user.credentials.iter().flatten().map(read).collect()
     }
 
     /// The default TTL of this repository, for a service that was started elsewhere.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use lockkeeper_client::{Client, Endpoint};
+use lockkeeper_core::space::Space;
 use lockkeeper_engine::Options;
 use lockkeeper_wire::answer::ServiceStatus;
 use lockkeeper_wire::operation::Operation;
@@ -15,7 +16,7 @@ use crate::config::{Config, EngineChoice};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
-use crate::{status, who};
+use crate::{serve, status, who};
 
 /// Free space below which a disk is said to be nearly full.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -71,6 +72,13 @@ fn describe(failure: &Failure) -> String {
     }
 }
 
+/// The space of this folder, if it can be one.
+fn space(config: &Config) -> anyhow::Result<String> {
+    let space = config.space()?;
+    Space::parse(&space)?;
+    Ok(space)
+}
+
 fn examine(context: &Context, config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         match config.settings() {
@@ -83,7 +91,11 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
             ),
             Err(error) => ill("settings", format!("{error:#}"), "mend the setting that is named"),
         },
-        match config.space() {
+        match serve::check(config) {
+            Ok(()) => well("to serve", "nothing keeps a service from starting"),
+            Err(failure) => ill("to serve", describe(&failure), "mend it: no service starts with it"),
+        },
+        match space(config) {
             Ok(space)
                 if config.place.shared == config.place.root && !config.place.root.join("lockkeeper.toml").exists() =>
             {
@@ -171,7 +183,11 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
     let status = endpoint
         .clone()
         .and_then(Client::connect)
-        .and_then(|client| client.call::<ServiceStatus>(Operation::Status, &StatusRequest::default()));
+        .and_then(|client| {
+            // Of this space: another one may be well.
+            let request = StatusRequest { space: config.space().ok(), ..StatusRequest::default() };
+            client.call::<ServiceStatus>(Operation::Status, &request)
+        });
     match status {
         Err(_) if configured.is_none() => {
             vec![well("service", "none runs; the next command starts one"), engine(config)]

@@ -93,11 +93,7 @@ impl Serve {
         let socket = self.socket.clone().unwrap_or_else(|| config.socket());
         start::check_socket(&socket)?;
         // Everything that can be wrong is looked at before a service that runs is asked to go.
-        let durability = match self.durability.clone().or_else(|| config.durability()).as_deref() {
-            None | Some("always") => Durability::Always,
-            Some("interval") => Durability::Interval,
-            Some(other) => return Err(Failure::usage(format!("durability is always or interval, not '{other}'"))),
-        };
+        let durability = durability(self.durability.clone().or_else(|| config.durability()).as_deref())?;
         let named = self.engine.clone().map(|url| EngineChoice { url, from: "--engine" });
         let choice = named.unwrap_or_else(|| config.engine());
         if let Err(error) = lockkeeper_engine::place_of(&choice.url) {
@@ -179,9 +175,7 @@ impl Serve {
         let default = (!self.background).then(|| LISTEN_DEFAULT.to_owned());
         let listen = self.listen.clone().or_else(|| config.listen()).or(default).filter(|listen| listen != "none");
         let Some(text) = listen else { return Ok(None) };
-        let address: SocketAddr = text
-            .parse()
-            .map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625, or none")))?;
+        let address = address(&text)?;
         let bound = serve::bind_http(address).await;
         let busy = || format!("{address} can't be listened on; choose another with --listen, or --listen none");
         Ok(Some(bound.with_context(busy)?))
@@ -217,6 +211,30 @@ impl Serve {
         say!("Ctrl-C stops it; nothing is released by that.");
         Ok(())
     }
+}
+
+/// Whether the settings are such that a service could start with them.
+pub(crate) fn check(config: &Config) -> Result<(), Failure> {
+    durability(config.durability().as_deref())?;
+    if let Some(listen) = config.listen().filter(|listen| listen != "none") {
+        address(&listen)?;
+    }
+    config.other_credentials()?;
+    config.shared_space()?;
+    config.proof_directories()?;
+    Ok(())
+}
+
+fn durability(text: Option<&str>) -> Result<Durability, Failure> {
+    match text {
+        None | Some("always") => Ok(Durability::Always),
+        Some("interval") => Ok(Durability::Interval),
+        Some(other) => Err(Failure::usage(format!("durability is always or interval, not '{other}'"))),
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, Failure> {
+    text.parse().map_err(|_| Failure::usage(format!("'{text}' is no address; write 127.0.0.1:5625, or none")))
 }
 
 /// The database whose advisory locks are shown, if one is configured.

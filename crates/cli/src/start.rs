@@ -155,6 +155,8 @@ fn spawn(config: &Config) -> std::io::Result<()> {
     let mut said = String::new();
     ready.read_to_string(&mut said)?;
     if said.trim() == "ready" {
+        // Whoever lives longer than the service fetches it when it ends: else it would seem to be there.
+        std::thread::spawn(move || child.wait());
         return Ok(());
     }
     let why = if said.trim().is_empty() { "it ended at once".to_owned() } else { said.trim().to_owned() };

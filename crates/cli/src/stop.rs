@@ -34,10 +34,10 @@ impl Stop {
         let done: Done = client.call(Operation::Stop, &StatusRequest::default())?;
         drop(client);
         let give_up = Instant::now() + STOP_TIME_MAX;
-        while Path::new(&format!("/proc/{}", status.pid)).exists() && Instant::now() < give_up {
+        while is_running(status.pid) && Instant::now() < give_up {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if Path::new(&format!("/proc/{}", status.pid)).exists() {
+        if is_running(status.pid) {
             let (pid, seconds) = (status.pid, STOP_TIME_MAX.as_secs());
             let why = format!("the service (pid {pid}) was asked to stop and still runs after {seconds} s");
             return Err(Failure::Other(anyhow::anyhow!(
@@ -51,6 +51,12 @@ impl Stop {
         }
         Ok(())
     }
+}
+
+/// Whether a process runs. One that has ended and was not fetched yet by whoever started it does not.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, behind)| !behind.trim_start().starts_with('Z'))
 }
 
 /// The process that serves from this home, if it lives.

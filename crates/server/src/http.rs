@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -274,11 +275,16 @@ where
 async fn key_status(
     State(doors): DoorsState,
     axum::Extension(caller): KnownCaller,
-    Path(key): Path<String>,
+    key: Result<Path<String>, PathRejection>,
     axum::extract::RawQuery(query): axum::extract::RawQuery,
 ) -> Response {
+    let Ok(Path(key)) = key else { return unreadable_key() };
     let body = serde_json::json!({ "file_path": key, "space": space_of(query) }).to_string();
     respond(doors.service.call(Operation::KeyStatus, Input::Json(body.as_bytes()), &caller).await)
+}
+
+fn unreadable_key() -> Response {
+    answer_no(&No::new(Word::Malformed, "The key in the path can't be read: it is no UTF-8."))
 }
 
 /// The space that a query names.
@@ -293,10 +299,11 @@ fn space_of(query: Option<String>) -> Option<String> {
 async fn force_release(
     State(doors): DoorsState,
     axum::Extension(caller): KnownCaller,
-    Path(key): Path<String>,
+    key: Result<Path<String>, PathRejection>,
     axum::extract::RawQuery(query): axum::extract::RawQuery,
     request: Request,
 ) -> Response {
+    let Ok(Path(key)) = key else { return unreadable_key() };
     let agent = text(request.headers(), "x-agent-id").unwrap_or("operator");
     let reason = text(request.headers(), "x-reason").unwrap_or("DELETE over HTTP");
     let body = serde_json::json!({ "file_path": key, "agent_id": agent, "reason": reason, "space": space_of(query) })

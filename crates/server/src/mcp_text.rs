@@ -12,8 +12,12 @@ pub(crate) fn told(operation: Operation, status: u16, answer: &Value, beats: boo
     match rows(answer, "lost") {
         [] => said,
         lost => {
-            let lost: Vec<String> =
-                lost.iter().map(|lost| format!("{} ({})", text(lost, "file_path"), text(lost, "why"))).collect();
+            // A heartbeat only names what was lost; whoever watches over it knows why.
+            let one = |lost: &Value| match lost.as_str() {
+                Some(target) => target.to_owned(),
+                None => format!("{} ({})", text(lost, "file_path"), text(lost, "why")),
+            };
+            let lost: Vec<String> = lost.iter().map(one).collect();
             format!("lock_lost: {}. Stop editing there, and acquire again.\n{said}", lost.join(", "))
         }
     }

@@ -126,8 +126,8 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 with: Blocker::Held(lock.clone()),
             })];
             if lock.session == lockkeeper_core::session::SessionId::external() {
-                return no
-                    .hint(format!("`redis-cli del lock:file:{}` ends it, if nobody works there", lock.target.key));
+                // No command to paste: the name may hold anything, and where that Redis is, is not for everybody.
+                return no.hint(format!("in that Redis, DEL of the key \"lock:file:{}\" ends it, if nobody works there", lock.target.key));
             }
             no.hint(format!("ask {} for it, or acquire it with a wait to stand in the queue", lock.agent))
         }

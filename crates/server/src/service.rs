@@ -481,6 +481,10 @@ fn is_audited(operation: Operation) -> bool {
 pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T, No> {
     match input {
         Input::Json(body) if body.iter().all(u8::is_ascii_whitespace) => Ok(T::default()),
+        // By their places, fields would have no names to check.
+        Input::Json(body) if body.trim_ascii_start().first() != Some(&b'{') => {
+            Err(No::new(Word::Malformed, "The body can't be read: it is no JSON object."))
+        }
         Input::Json(body) => serde_json::from_slice(body)
             .map_err(|error| No::new(Word::Malformed, format!("The body can't be read: {error}."))),
         Input::Query(uri) => axum::extract::Query::<T>::try_from_uri(uri)

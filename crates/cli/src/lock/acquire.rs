@@ -72,7 +72,7 @@ impl Wanting {
         let wait =
             self.wait.as_deref().map(config::length).transpose().map_err(|error| Failure::usage(error.to_string()))?;
         let default_ttl = match (ttl, self.ttl_minutes) {
-            (None, None) => context.config()?.default_ttl()?,
+            (None, None) => context.config()?.default_ttl().map_err(|error| Failure::usage(format!("{error:#}")))?,
             _ => None,
         };
         let base = AcquireRequest {

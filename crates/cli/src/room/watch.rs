@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use lockkeeper_client::{Client, Error, Identity};
 use lockkeeper_core::key::Key;
+use lockkeeper_core::mode::Mode;
 use lockkeeper_wire::answer::{EventView, KeyStatus, RoomChanged};
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
@@ -159,7 +160,8 @@ impl Marker<'_> {
         }
         let question = CheckRequest { file_path: Some(file_path.clone()), ..CheckRequest::default() };
         let status: KeyStatus = self.client.call(Operation::KeyStatus, &self.identity.sign(question))?;
-        if status.locked {
+        // Whoever only reads it has changed nothing.
+        if status.locks.iter().any(|lock| lock.mode != Mode::Shared.word()) {
             return Ok(false);
         }
         let busy_for_ms = BUSY.as_millis() as u64;

@@ -5,6 +5,7 @@ use std::fmt;
 use super::path;
 use crate::limits::NAME_CHARS_MAX;
 use crate::lock::FeatureId;
+use crate::span::Span;
 
 /// The prefixes that a logical key may have.
 pub const PREFIXES: [&str; 7] = ["api", "db", "event", "flag", "env", "contract", "feature"];
@@ -56,6 +57,10 @@ pub enum Logical {
 impl Logical {
     /// `prefix` is one of [`PREFIXES`], `rest` what stands behind its colon.
     pub(super) fn parse(prefix: &str, rest: &str) -> Result<Logical, Fault> {
+        // Taken for a part of the key, it would be another key, and conflict with nothing.
+        if rest.rsplit_once(':').is_some_and(|(_, behind)| Span::parse(behind).is_ok()) {
+            return Err(Fault { why: "only files have lines", right: example(prefix) });
+        }
         Ok(match prefix {
             "api" => Logical::Api(ApiRoute::parse(rest)?),
             "db" => Logical::Db(DbResource::parse(rest)?),

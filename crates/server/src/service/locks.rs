@@ -8,7 +8,7 @@ use lockkeeper_core::history::{Action, Entry};
 use lockkeeper_core::key::{Cover, Key, KeyKind, Target};
 use lockkeeper_core::lock::{Lock, Token};
 use lockkeeper_core::mode::Mode;
-use lockkeeper_core::outcome::{Answer, Refusal};
+use lockkeeper_core::outcome::{Answer, NotFound, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::State;
@@ -349,11 +349,15 @@ fn token_checked(
 /// A refusal; if it is that a lock was lost, with what became of it and who has it now, as far as the history says.
 async fn explained(keeper: &Keeper, session: SessionId, answer: Answer) -> No {
     const LOOKED_AT_MAX: usize = 10_000;
-    let lost = match &answer {
-        Answer::Refused(Refusal::LockLost { targets }) => targets.first().cloned(),
-        _ => None,
+    let (lost, part) = match &answer {
+        Answer::Refused(Refusal::LockLost { targets }) => (targets.first().cloned(), None),
+        Answer::Refused(Refusal::NotFound { what: NotFound::Key(key, Some(span)) }) => (None, Some((key.clone(), *span))),
+        _ => (None, None),
     };
     let no = unexpected(answer, Viewer { now: keeper.now() });
+    if let Some((key, span)) = part {
+        return part_of_own(keeper, session, key, span, no).await;
+    }
     let Some(target) = lost else { return no };
     let story = keeper.read(move |state, now| {
         let is_loss =
@@ -373,6 +377,18 @@ async fn explained(keeper: &Keeper, session: SessionId, answer: Answer) -> No {
     });
     match story.await {
         Ok(Some(message)) => no.told(message),
+        Ok(None) | Err(_) => no,
+    }
+}
+
+/// A lock is given back as a whole: whoever names a part of it is told which one that is.
+async fn part_of_own(keeper: &Keeper, session: SessionId, key: Key, span: Span, no: No) -> No {
+    let own = keeper.read(move |state, _| {
+        let mut own = state.own_on_key(&session, &key).filter(|lock| lock.target.span.overlaps(span));
+        own.next().map(|lock| lock.target.to_string())
+    });
+    match own.await {
+        Ok(Some(own)) => no.told(format!("You hold {own} as one lock, and no part of it alone.")).hint(format!("name it as it is: {own}")),
         Ok(None) | Err(_) => no,
     }
 }

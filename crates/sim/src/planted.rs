@@ -11,15 +11,13 @@ const NOT_FOUND: &[(Bug, &str)] = &[];
 
 /// Seeds that found a bug only after hundreds of others: tried first, and the rest only if they do not find it any more.
 const TRIED_FIRST: &[(Bug, u64)] = &[
-    (Bug::SnapshotWithoutTokens, 7134),
-    (Bug::SnapshotWithoutQuota, 246),
-    (Bug::UnknownIsNothing, 369),
-    (Bug::FullRefusesReleases, 302),
-    (Bug::ExpiresEarly, 857),
-    (Bug::OverdueGranted, 3066),
+    (Bug::SnapshotWithoutTokens, 7428),
+    (Bug::TornTaken, 1764),
+    (Bug::UnknownIsNothing, 506),
+    (Bug::ExpiresEarly, 467),
+    (Bug::SecondWaitDemoted, 904),
+    (Bug::OverdueGranted, 5983),
     (Bug::DeadGranted, 1173),
-    (Bug::TokensFallBack, 719),
-    (Bug::LateCycleOverlooked, 7234),
     (Bug::QuotaOneMore, 246),
     (Bug::QuotaForgotten, 246),
 ];

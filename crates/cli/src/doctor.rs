@@ -180,14 +180,11 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
         None => Ok(Endpoint::Unix(config.socket())),
         Some(url) => Endpoint::parse(url, config.credential()),
     };
-    let status = endpoint
-        .clone()
-        .and_then(Client::connect)
-        .and_then(|client| {
-            // Of this space: another one may be well.
-            let request = StatusRequest { space: config.space().ok(), ..StatusRequest::default() };
-            client.call::<ServiceStatus>(Operation::Status, &request)
-        });
+    let status = endpoint.clone().and_then(Client::connect).and_then(|client| {
+        // Of this space: another one may be well.
+        let request = StatusRequest { space: config.space().ok(), ..StatusRequest::default() };
+        client.call::<ServiceStatus>(Operation::Status, &request)
+    });
     match status {
         Err(_) if configured.is_none() => {
             vec![well("service", "none runs; the next command starts one"), engine(config)]

@@ -116,7 +116,10 @@ impl State {
                         self.ensure_session(stamp.time, &lock.session, &lock.agent, None);
                     }
                     self.note_lock(stamp, Action::Lost, lock, None, None);
-                    self.lose(stamp.time, lock, false);
+                    // The session may have the same again, under another id: then it is lost, and there is nothing to restore.
+                    if !self.has_as_good(lock) {
+                        self.lose(stamp.time, lock, false);
+                    }
                 }
             }
         }
@@ -257,6 +260,13 @@ impl State {
             removed.push(lock);
         }
         removed
+    }
+
+    /// Whether the session of a lock has another one that is as good.
+    fn has_as_good(&self, lock: &Lock) -> bool {
+        let other = self.entry(&lock.session).and_then(|entry| entry.locks.get(&lock.target));
+        // A shared lock is not what an exclusive one was.
+        other.and_then(|id| self.lock(*id)).is_some_and(|kept| kept.mode.is_as_good_as(lock.mode))
     }
 
     fn accept_loss(&mut self, session: &SessionId, targets: &[Target]) {

@@ -142,11 +142,16 @@ impl State {
     /// What those who wait for a feature that this key pauses keep from others no longer.
     pub(crate) fn freed_by_pause(&self, key: &Key) -> Vec<Target> {
         let wanted = self.waiters_of_paused(key).flat_map(|waiter| waiter.asked.wants.iter());
-        // Of what one lock keeps from everybody, nobody gets a part.
+        // Of what one lock keeps from everybody, nobody gets a part; unless its holder wants more of the same.
         let is_held = |target: &Target| {
+            let wants_more = |lock: &Lock| {
+                let mut wanted = self.waiters_of(&lock.session).flat_map(|waiter| waiter.asked.wants.iter());
+                wanted.any(|want| want.target.overlaps(target))
+            };
             let whole = |lock: &Arc<Lock>| {
                 let all = lock.target.span.intersection(target.span) == Some(target.span);
-                if all && lock.target.key == target.key { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                let keeps = all && lock.target.key == target.key && !wants_more(lock);
+                if keeps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             self.held_against(&SessionId::nobody(), target, Mode::Shared, whole).is_break()
         };

@@ -42,6 +42,8 @@ pub const REQUEST_MEMORY: Millis = Millis::from_minutes(10);
 pub const LOST_PER_SESSION_MAX: usize = 1024;
 pub const LOST_MAX: usize = 200_000;
 pub const HISTORY_MAX: usize = 100_000;
+/// Entries that are looked through for what became of one lock.
+pub const HISTORY_LOOKS_MAX: usize = 1000;
 pub const HISTORY_KEPT: Millis = Millis::from_secs(7 * 24 * 3600);
 /// As long as there is room.
 pub const HISTORY_KEPT_MAX: Millis = Millis(u64::MAX);

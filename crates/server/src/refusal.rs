@@ -127,7 +127,10 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
             })];
             if lock.session == lockkeeper_core::session::SessionId::external() {
                 // No command to paste: the name may hold anything, and where that Redis is, is not for everybody.
-                return no.hint(format!("in that Redis, DEL of the key \"lock:file:{}\" ends it, if nobody works there", lock.target.key));
+                return no.hint(format!(
+                    "in that Redis, DEL of the key \"lock:file:{}\" ends it, if nobody works there",
+                    lock.target.key
+                ));
             }
             no.hint(format!("ask {} for it, or acquire it with a wait to stand in the queue", lock.agent))
         }

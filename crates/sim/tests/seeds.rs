@@ -23,6 +23,9 @@ const FOUND: &[(u64, &str)] = &[
     (7234, "the same, through a pause"),
     (8892, "an exclusive lock that was lost with a rewritten ledger was forgotten beside an older, shared one"),
     (8975, "a loss of a rewritten ledger that was heard of late hid a newer one"),
+    (18923, "a lock that was lost with a rewritten ledger, and was its session's again, was called unknown"),
+    (15873, "the same"),
+    (13068, "a pause made no room for somebody who held what the paused waited for"),
     (4811, "a pause that overtook a finish closed a circle"),
 ];
 

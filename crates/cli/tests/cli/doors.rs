@@ -347,3 +347,39 @@ fn two_spaces_that_ask_for_ports_at_once_get_different_ones() {
     ports.dedup();
     assert_eq!(ports.len(), 20, "{ports:?}");
 }
+
+#[test]
+fn a_service_that_a_long_command_started_is_stopped_and_said_to_be() {
+    let house = House::new();
+    let mut child = house.start("a", &["run", "x", "--", "sleep", "979"]);
+    wait_for("the lock", || (!house.held().is_empty()).then_some(()));
+    let pid = house.service_pid();
+    let said = house.say("b", &["stop"]);
+    assert!(said.code == 0 && said.out.contains(&format!("pid {pid}")), "{said:?}");
+    kill_child(&child, "KILL");
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_body_is_an_object_with_names() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x"]);
+    let said = house.line(r#"{"id":1,"op":"sessions/close","body":["a"]}"#);
+    assert_eq!(said["body"]["error"], "malformed", "{said}");
+    assert_eq!(house.held(), ["a x"]);
+    let serving = house.serve(&[]);
+    let (code, text) = serving.curl("/locks/status/%ff", &[]);
+    assert!(code == 400 && text.contains(r#""error":"malformed""#), "{code} {text}");
+}
+
+#[test]
+fn doctor_finds_what_keeps_a_service_from_starting() {
+    let house = House::new();
+    let settings = house.path().join("config/lockkeeper");
+    std::fs::create_dir_all(&settings).unwrap();
+    for line in ["listen = \"nonsense\"", "durability = \"maybe\"", "[[credentials]]\nfile = \"missing\""] {
+        std::fs::write(settings.join("lockkeeper.toml"), format!("{line}\n")).unwrap();
+        let said = house.say("a", &["doctor"]);
+        assert_eq!(said.code, 1, "{line}: {said:?}");
+    }
+}

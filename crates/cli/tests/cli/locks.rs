@@ -437,3 +437,18 @@ fn whoever_lost_a_lock_is_told_how_and_who_has_it_now() {
     let said = house.say("a", &["lock", "renew", "y"]);
     assert!(said.code == 4 && said.err.contains("y expired"), "{said:?}");
 }
+
+#[test]
+fn whoever_names_a_part_of_their_lock_is_told_which_it_is() {
+    let house = House::new();
+    assert_eq!(house.say("a", &["lock", "acquire", "s:10-50"]).code, 0);
+    for command in ["release", "renew"] {
+        let said = house.say("a", &["lock", command, "s:20-30"]);
+        assert!(said.code == 4 && said.err.contains("You hold s:10-50 as one lock"), "{said:?}");
+    }
+    assert_eq!(house.held(), ["a s"]);
+    for key in ["api:GET /v1/users:10-20", "contract:openapi/v1.yaml:3-4", "env:fixtures:7"] {
+        let said = house.say("a", &["lock", "acquire", key]);
+        assert!(said.code == 2 && said.err.contains("Only files have lines"), "{key}: {said:?}");
+    }
+}

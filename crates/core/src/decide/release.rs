@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::{Deciding, Refused};
 use crate::command::{Actor, Request, Which};
 use crate::event::Event;
+use crate::history::Entry;
 use crate::key::{Key, Target};
+use crate::limits::HISTORY_LOOKS_MAX;
 use crate::lock::{Lock, LockId, Token};
 use crate::mode::Mode;
 use crate::outcome::{Answer, NotFound, Outcome, Refusal};
@@ -149,7 +151,7 @@ impl State {
             }
         };
         let Some(first) = locks.first() else {
-            let lost = self.lost_among(session, which);
+            let lost = self.lost_among(session, which, token);
             return if lost.is_empty() {
                 Err(not_found(session, which))
             } else {
@@ -157,7 +159,7 @@ impl State {
             };
         };
         if first.session != *session && !planted::is(Bug::OwnerUnchecked) {
-            let lost = self.lost_among(session, which);
+            let lost = self.lost_among(session, which, token);
             return if lost.is_empty() {
                 Err(Box::new(Refusal::NotOwner { lock: first.clone() }))
             } else {
@@ -186,16 +188,27 @@ impl State {
         found
     }
 
-    fn lost_among(&self, session: &SessionId, which: &Which) -> Vec<Target> {
-        let meant = |target: &Target, id: LockId| match which {
-            Which::Id(wanted) => *wanted == id,
-            Which::Key(key, span) => target.key == *key && span.is_none_or(|span| span == target.span),
-            Which::Everything => true,
-        };
-        self.lost_of(session)
-            .filter(|(target, loss)| meant(target, loss.lock))
-            .map(|(target, _)| target.clone())
-            .collect()
+    fn lost_among(&self, session: &SessionId, which: &Which, token: Option<Token>) -> Vec<Target> {
+        let all = self.lost_of(session).map(|(target, _)| target.clone());
+        match which {
+            Which::Id(id) => self.lost_lock(session, *id, token).into_iter().collect(),
+            Which::Key(key, span) => {
+                let meant = |target: &Target| target.key == *key && span.is_none_or(|span| span == target.span);
+                all.filter(meant).collect()
+            }
+            Which::Everything => all.collect(),
+        }
+    }
+
+    /// What a lock was on that the session lost: also if it has got the same again since, under another id. After a rewritten past
+    /// an id may name another lock, but not with the same token.
+    fn lost_lock(&self, session: &SessionId, id: LockId, token: Option<Token>) -> Option<Target> {
+        let known = self.lost_of(session).find(|(_, loss)| loss.lock == id).map(|(target, _)| target.clone());
+        known.or_else(|| {
+            let same = |entry: &&Arc<Entry>| entry.lock == Some(id) && (token.is_none() || entry.token == token);
+            let last = self.history().newest().take(HISTORY_LOOKS_MAX).find(same)?;
+            (last.session == *session && last.action.is_loss()).then(|| last.target.clone())
+        })
     }
 
     /// Every lock that overlaps, whoever has it and in whatever mode.

@@ -103,14 +103,11 @@ impl Deciding<'_> {
         let unknown = |lock: &&Arc<Lock>| {
             let held = self.state.lock(lock.id).is_some_and(|kept| kept.token == lock.token);
             let mourned = mourned.contains(&(Some(lock.id), Some(lock.token)));
-            // Told already, or meanwhile the session's again, perhaps lost again: the newest loss is the one to tell of. A shared
-            // lock is not what an exclusive one was.
+            // Told already, or lost again meanwhile: the newest loss is the one to tell of.
             let entry = self.state.entry(&lock.session);
             let newer = |loss: &Loss| tokens.get(&loss.lock).is_some_and(|token| *token > lock.token);
-            let as_good = |id: &LockId| self.state.lock(*id).is_some_and(|kept| kept.mode.is_as_good_as(lock.mode));
             let settled = entry.is_some_and(|entry| {
-                entry.locks.get(&lock.target).is_some_and(as_good)
-                    || entry.lost.get(&lock.target).is_some_and(|loss| loss.lock == lock.id || newer(loss))
+                entry.lost.get(&lock.target).is_some_and(|loss| loss.lock == lock.id || newer(loss))
             });
             !held && !settled && !mourned
         };

@@ -360,3 +360,25 @@ fn the_features_of_others_are_left_alone() {
     assert!(matches!(house.refused(again), Refusal::ForeignFeature { .. }));
     assert_eq!(house.state.feature("A").unwrap().claims[0].as_str(), "x");
 }
+
+#[test]
+fn a_pause_makes_room_for_somebody_who_holds_what_the_paused_wait_for() {
+    let mut house = House::new();
+    let wait = |session: &str, key: &str, feature: Option<&str>| {
+        let (wait, feature) = (Millis(3_600_000), feature.map(Into::into));
+        Command::Acquire(Acquire { wait, feature, ..wanting(session, &[key]) })
+    };
+    house.granted("reader", "f#4-7");
+    house.granted("x", "f#10");
+    // Somebody wants the reader's lines for one feature, and the reader wants to read all of the file for another.
+    assert!(matches!(house.outcome(wait("writer", "f#4-7", Some("F1"))), Outcome::Queued(_)));
+    house.granted("p", "feature:F1:pause");
+    assert!(matches!(house.outcome(wait("reader", "f~", Some("F0"))), Outcome::Queued(_)));
+    house.granted("p", "feature:F0:pause");
+    house.release("x", "f#10");
+    assert!(matches!(house.outcome(wait("q", "feature:F1:pause", None)), Outcome::Queued(_)));
+    // Both features go on for a moment, until the next one pauses the first of them.
+    house.tell(Command::Release { actor: actor("p"), which: Which::Everything, token: None, request: None });
+    assert_eq!(house.holders("feature:F1:pause"), ["q"]);
+    assert_eq!(house.holders("f"), ["reader", "reader"], "nobody else is in the way");
+}

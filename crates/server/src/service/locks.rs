@@ -351,7 +351,9 @@ async fn explained(keeper: &Keeper, session: SessionId, answer: Answer) -> No {
     const LOOKED_AT_MAX: usize = 10_000;
     let (lost, part) = match &answer {
         Answer::Refused(Refusal::LockLost { targets }) => (targets.first().cloned(), None),
-        Answer::Refused(Refusal::NotFound { what: NotFound::Key(key, Some(span)) }) => (None, Some((key.clone(), *span))),
+        Answer::Refused(Refusal::NotFound { what: NotFound::Key(key, Some(span)) }) => {
+            (None, Some((key.clone(), *span)))
+        }
         _ => (None, None),
     };
     let no = unexpected(answer, Viewer { now: keeper.now() });
@@ -388,7 +390,9 @@ async fn part_of_own(keeper: &Keeper, session: SessionId, key: Key, span: Span, 
         own.next().map(|lock| lock.target.to_string())
     });
     match own.await {
-        Ok(Some(own)) => no.told(format!("You hold {own} as one lock, and no part of it alone.")).hint(format!("name it as it is: {own}")),
+        Ok(Some(own)) => no
+            .told(format!("You hold {own} as one lock, and no part of it alone."))
+            .hint(format!("name it as it is: {own}")),
         Ok(None) | Err(_) => no,
     }
 }

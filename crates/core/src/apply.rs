@@ -107,21 +107,7 @@ impl State {
                 }
                 self.remove_locks(stamp, locks, Action::Released, None);
             }
-            Event::Vanished { locks, last_token } => {
-                if !planted::is(Bug::TokensFallBack) {
-                    self.counters.last_token = self.counters.last_token.max(*last_token);
-                }
-                for lock in locks {
-                    if self.session(&lock.session).is_none() {
-                        self.ensure_session(stamp.time, &lock.session, &lock.agent, None);
-                    }
-                    self.note_lock(stamp, Action::Lost, lock, None, None);
-                    // The session may have the same again, under another id: then it is lost, and there is nothing to restore.
-                    if !self.has_as_good(lock) {
-                        self.lose(stamp.time, lock, false);
-                    }
-                }
-            }
+            Event::Vanished { locks, last_token } => self.vanished(stamp, locks, *last_token),
         }
     }
 
@@ -260,6 +246,23 @@ impl State {
             removed.push(lock);
         }
         removed
+    }
+
+    /// What went with a rewritten past.
+    fn vanished(&mut self, stamp: Stamp, locks: &[Lock], last_token: Token) {
+        if !planted::is(Bug::TokensFallBack) {
+            self.counters.last_token = self.counters.last_token.max(last_token);
+        }
+        for lock in locks {
+            if self.session(&lock.session).is_none() {
+                self.ensure_session(stamp.time, &lock.session, &lock.agent, None);
+            }
+            self.note_lock(stamp, Action::Lost, lock, None, None);
+            // The session may have the same again, under another id: then it is lost, and there is nothing to restore.
+            if !self.has_as_good(lock) {
+                self.lose(stamp.time, lock, false);
+            }
+        }
     }
 
     /// Whether the session of a lock has another one that is as good.

@@ -1,7 +1,11 @@
 //! Bodies of requests. A field that is not known is refused: a misspelt `start_line` must not lock a whole file.
 
+use std::fmt;
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::number::Whole;
 
@@ -290,9 +294,9 @@ requests! {
     }
 }
 
-/// One key of a set.
+/// One key of a set. Read by its names only: see below.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct LockSpec {
     #[serde(alias = "key")]
     pub file_path: String,
@@ -302,6 +306,33 @@ pub struct LockSpec {
     pub end_line: Option<Whole>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ModeWord>,
+}
+
+impl Serialize for LockSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        LockSpec::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for LockSpec {
+    /// Not an array, whose fields would have no names to check.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LockSpec, D::Error> {
+        deserializer.deserialize_map(ByName)
+    }
+}
+
+struct ByName;
+
+impl<'de> Visitor<'de> for ByName {
+    type Value = LockSpec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a file_path")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LockSpec, A::Error> {
+        LockSpec::deserialize(MapAccessDeserializer::new(map))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

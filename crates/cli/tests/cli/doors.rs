@@ -366,6 +366,9 @@ fn a_body_is_an_object_with_names() {
     house.say("a", &["lock", "acquire", "x"]);
     let said = house.line(r#"{"id":1,"op":"sessions/close","body":["a"]}"#);
     assert_eq!(said["body"]["error"], "malformed", "{said}");
+    let body = r#"{"session_id":"b","locks":[["y",1,2]]}"#;
+    let said = house.line(&format!(r#"{{"id":1,"op":"locks/acquire","body":{body}}}"#));
+    assert_eq!(said["body"]["error"], "malformed", "{said}");
     assert_eq!(house.held(), ["a x"]);
     let serving = house.serve(&[]);
     let (code, text) = serving.curl("/locks/status/%ff", &[]);

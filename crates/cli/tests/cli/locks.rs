@@ -447,7 +447,7 @@ fn whoever_names_a_part_of_their_lock_is_told_which_it_is() {
         assert!(said.code == 4 && said.err.contains("You hold s:10-50 as one lock"), "{said:?}");
     }
     assert_eq!(house.held(), ["a s"]);
-    for key in ["api:GET /v1/users:10-20", "contract:openapi/v1.yaml:3-4", "env:fixtures:7"] {
+    for key in ["api:GET /v1/users:10-20", "contract:openapi/v1.yaml:3-4"] {
         let said = house.say("a", &["lock", "acquire", key]);
         assert!(said.code == 2 && said.err.contains("Only files have lines"), "{key}: {said:?}");
     }

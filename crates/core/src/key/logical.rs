@@ -57,11 +57,7 @@ pub enum Logical {
 impl Logical {
     /// `prefix` is one of [`PREFIXES`], `rest` what stands behind its colon.
     pub(super) fn parse(prefix: &str, rest: &str) -> Result<Logical, Fault> {
-        // Taken for a part of the key, it would be another key, and conflict with nothing.
-        if rest.rsplit_once(':').is_some_and(|(_, behind)| Span::parse(behind).is_ok()) {
-            return Err(Fault { why: "only files have lines", right: example(prefix) });
-        }
-        Ok(match prefix {
+        let logical = match prefix {
             "api" => Logical::Api(ApiRoute::parse(rest)?),
             "db" => Logical::Db(DbResource::parse(rest)?),
             "event" => Logical::Event(EventChannel::parse(rest)?),
@@ -70,7 +66,12 @@ impl Logical {
             "contract" => Logical::Contract(ContractPath::parse(rest)?),
             "feature" => Logical::Feature(FeatureKey::parse(rest)?),
             other => unreachable!("{other} is no prefix"),
-        })
+        };
+        // Taken for a part of the key, it would be another key, and conflict with nothing.
+        if rest.rsplit_once(':').is_some_and(|(_, behind)| Span::parse(behind).is_ok()) {
+            return Err(Fault { why: "only files have lines", right: example(prefix) });
+        }
+        Ok(logical)
     }
 }
 

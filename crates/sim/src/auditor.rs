@@ -24,7 +24,7 @@ use crate::wishes::PRIORITY_LEAST;
 
 /// How much longer than promised something may take: ways, pauses of servers, and a sweep that was put off.
 const SLACK: u64 = 1_000_000;
-/// How long after a release was told its sync may begin: 10 ms, and a quick sync before it.
+/// How long after a release was told its sync may be over, or have failed: 10 ms, and a quick sync.
 const RELEASE_RIDES: u64 = 20_000;
 /// How long after it was given up a request may still take effect.
 const LATE_MAX: u64 = 60_000_000;
@@ -106,8 +106,9 @@ pub(crate) struct Auditor {
 
 impl Auditor {
     pub(crate) fn new(weather: &Weather, traced: bool) -> Auditor {
-        // A disk that fails is found out within a second of the sync that it failed, and a release rides on the sync after it.
-        let unsynced = SLACK + RELEASE_RIDES + if weather.sync > SYNC_QUICK { weather.sync * 1000 } else { 0 };
+        // A disk that fails is found out within a second of the sync that it failed, which may be the one a release rides on.
+        let rides = if weather.sync_fails > 0 { RELEASE_RIDES } else { 0 };
+        let unsynced = SLACK + rides + if weather.sync > SYNC_QUICK { weather.sync * 1000 } else { 0 };
         Auditor {
             kind: weather.kind,
             quota: weather.quota,

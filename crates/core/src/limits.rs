@@ -61,6 +61,8 @@ pub const AHEAD_COUNTED_MAX: usize = 256;
 pub const CIRCLE_LOOKS_MAX: usize = 20_000;
 /// and for each such wait at least, however many there are.
 pub const CIRCLE_LOOKS_MIN: usize = 32;
+/// Places in the queue at which a newcomer may come to stand, by its stamp, that are looked at for circles.
+pub const CIRCLE_PLACES_MAX: usize = 16;
 /// How much later than it was decided a batch may be stamped, as far as circles are concerned.
 pub const STAMP_DELAY_MAX: Millis = Millis::from_secs(2);
 /// Steps of a circle that are recorded and told: of a longer one its beginning and its end.

@@ -30,6 +30,11 @@ impl Rank {
         let handicap = u64::from(PRIORITY_MAX.saturating_sub(priority)) * PRIORITY_STEP.0;
         Rank(queued.plus(Millis(handicap)), id.0)
     }
+
+    /// The place of a newcomer that comes to stand right behind this one.
+    pub(crate) fn just_behind(self, newcomer: WaiterId) -> Rank {
+        Rank(self.0, newcomer.0)
+    }
 }
 
 impl Waiter {

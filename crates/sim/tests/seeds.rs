@@ -26,6 +26,7 @@ const FOUND: &[(u64, &str)] = &[
     (18923, "a lock that was lost with a rewritten ledger, and was its session's again, was called unknown"),
     (15873, "the same"),
     (13068, "a pause made no room for somebody who held what the paused waited for"),
+    (31314, "a wait that was stamped later than it was decided stood between two of another session, in a circle"),
     (4811, "a pause that overtook a finish closed a circle"),
 ];
 

@@ -1,6 +1,6 @@
 //! Acquiring: a set of keys, whole or not at all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    AHEAD_COUNTED_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX,
-    WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    AHEAD_COUNTED_MAX, CIRCLE_PLACES_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX,
+    STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
-use crate::outcome::{Blocker, Busy, BusyReason, Conflict, Limit, Outcome, Refusal};
+use crate::outcome::{Blocker, Busy, BusyReason, Conflict, CycleStep, Limit, Outcome, Refusal};
 use crate::planted::{self, Bug};
 use crate::session::{Intention, SessionId};
 use crate::span::Span;
@@ -198,19 +198,7 @@ impl Deciding<'_> {
         if self.state.entry(session).is_some_and(|entry| entry.waiters.len() >= WAITERS_PER_SESSION_MAX) {
             return Err(exceeded(Limit::WaitersPerSession));
         }
-        let rank = Rank::new(self.now(), priority, waiter);
-        // Its place is that of the stamp, which may be later: it may come to stand behind somebody it would have overtaken.
-        let later = Rank::new(self.now().plus(STAMP_DELAY_MAX), priority, waiter);
-        let may_move = |want: &Want| {
-            let between = |waiter: &Arc<Waiter>| rank < waiter.rank() && waiter.rank() < later;
-            let stop = |is: bool| if is { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            self.state.waiting_for(&want.target, want.mode, |waiter| stop(between(waiter))).is_break()
-        };
-        let cycle = self.state.cycle(acquire, rank);
-        let cycle = match cycle {
-            None if acquire.wants.iter().any(may_move) => self.state.cycle(acquire, later),
-            cycle => cycle,
-        };
+        let cycle = self.cycle_at_any_place(acquire, waiter, priority);
         if let Some(cycle) = cycle.filter(|_| !planted::is(Bug::CycleOverlooked)) {
             return Err(Box::new(Refusal::Deadlock { cycle }));
         }
@@ -229,6 +217,28 @@ impl Deciding<'_> {
             quota_kept: self.counted(acquire),
         }));
         Ok(Outcome::Queued(waiter))
+    }
+
+    /// The circle that it would close in the queue. Its place is that of the stamp, which may be later than now: it may come to
+    /// stand behind any of those it would overtake now, and before the others.
+    fn cycle_at_any_place(&self, acquire: &Acquire, id: WaiterId, priority: u8) -> Option<Vec<CycleStep>> {
+        let first = Rank::new(self.now(), priority, id);
+        let last = Rank::new(self.now().plus(STAMP_DELAY_MAX), priority, id);
+        let mut places = BTreeSet::new();
+        for want in &acquire.wants {
+            let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
+                let rank = waiter.rank();
+                if first < rank && rank < last {
+                    places.insert(rank.just_behind(id));
+                }
+                if places.len() < CIRCLE_PLACES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+        }
+        let cycle = self.state.cycle(acquire, first, &mut Patience::for_circles());
+        cycle.or_else(|| {
+            let share = Patience::for_circles().share(places.len());
+            places.iter().find_map(|place| self.state.cycle(acquire, *place, &mut share.clone()))
+        })
     }
 }
 

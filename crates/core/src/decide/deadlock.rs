@@ -23,6 +23,7 @@ use crate::waiter::{Rank, Waiter};
 const OWN_LOCKS_A_LOOK: usize = 100;
 
 /// How many locks and waiters may be looked at yet.
+#[derive(Clone)]
 pub(super) struct Patience(usize);
 
 impl Patience {
@@ -31,13 +32,13 @@ impl Patience {
     }
 
     /// That of one decision. A circle that is hidden behind more ends with a wait's own end.
-    fn for_circles() -> Patience {
+    pub(super) fn for_circles() -> Patience {
         Patience(CIRCLE_LOOKS_MAX)
     }
 
     /// A part for one of so many who may be in a circle: none of them uses up what finds another's.
-    fn share(&self, suspects: usize) -> Patience {
-        Patience((self.0 / suspects).max(CIRCLE_LOOKS_MIN))
+    pub(super) fn share(&self, suspects: usize) -> Patience {
+        Patience((self.0 / suspects.max(1)).max(CIRCLE_LOOKS_MIN))
     }
 
     pub(super) fn look(&mut self) -> ControlFlow<()> {
@@ -182,16 +183,15 @@ impl<'a> From<&'a Waiter> for Waiting<'a> {
 }
 
 impl State {
-    /// The cycle of sessions that would wait for each other if this acquisition joined the queue.
-    pub(super) fn cycle(&self, acquire: &Acquire, rank: Rank) -> Option<Vec<CycleStep>> {
+    /// The cycle of sessions that would wait for each other if this acquisition joined the queue at this place.
+    pub(super) fn cycle(&self, acquire: &Acquire, rank: Rank, patience: &mut Patience) -> Option<Vec<CycleStep>> {
         let Acquire { actor, wants, feature, .. } = acquire;
         let (session, agent) = (&actor.session, &actor.agent);
         let newcomer = Waiting { session, agent, wants, feature: feature.as_ref(), rank };
         if !self.is_waited_for(&newcomer) {
             return None;
         }
-        let mut patience = Patience::for_circles();
-        let mut search = Search::new(Some(&newcomer), &mut patience);
+        let mut search = Search::new(Some(&newcomer), patience);
         self.waits_for(&newcomer, None, &mut search);
         // It may stand in the way of somebody for whom its session waits already.
         for waiter in self.waiters_of(session) {

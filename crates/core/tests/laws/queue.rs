@@ -343,6 +343,21 @@ fn a_wait_that_would_be_a_circle_if_it_were_stamped_a_little_later_is_refused() 
     assert!(matches!(refusal, Refusal::Deadlock { .. }), "{refusal:?}");
 }
 
+/// Neither the first nor the last place at which it may come to stand is part of a circle.
+#[test]
+fn a_wait_that_would_be_a_circle_only_between_two_others_is_refused() {
+    let mut house = House::new();
+    house.granted("h", "f");
+    house.queue("b", &["f#5~"], 4);
+    house.wait(500);
+    house.queue("b", &["f#3-6"], 4);
+    house.wait(9400);
+    house.beat("h");
+    house.beat("b");
+    let refusal = house.refused(Command::Acquire(Acquire { wait: Millis(60_000), ..wanting("c", &["f#4-6"]) }));
+    assert!(matches!(refusal, Refusal::Deadlock { .. }), "{refusal:?}");
+}
+
 #[test]
 fn p11_a_session_that_waits_already_keeps_its_turn_in_another_queue_too() {
     let mut house = House::new();

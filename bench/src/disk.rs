@@ -30,9 +30,14 @@ impl Pages {
         Ok(Pages { file, written: Cell::new(0) })
     }
 
-    pub(crate) fn write_and_sync(&self) -> io::Result<()> {
+    /// Writes at the beginning of the next page.
+    pub(crate) fn write(&self, record: &[u8]) -> io::Result<()> {
         let place = self.written.replace(self.written.get() + 1) % PAGES;
-        self.file.write_all_at(&[0x5a; PAGE_BYTES], place * PAGE_BYTES as u64)?;
+        self.file.write_all_at(record, place * PAGE_BYTES as u64)
+    }
+
+    pub(crate) fn write_and_sync(&self) -> io::Result<()> {
+        self.write(&[0x5a; PAGE_BYTES])?;
         self.file.sync_data()
     }
 }

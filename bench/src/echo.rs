@@ -8,20 +8,21 @@ use std::path::Path;
 use anyhow::Context as _;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::Load;
-use crate::flood::{Client, Step, Times, line};
+use crate::flood::{self, Client, Step, Times, line};
+use crate::{HAND_OVER_PAUSE, Load, STOP};
 
 const READ_BYTES: usize = 4096;
+/// As long as what Lockkeeper records of a hand-over.
+const RECORD_BYTES: usize = 176;
 /// What a question has that waits for the disk.
 const TAKE: &[u8] = b"\"op\":\"take\"";
 /// Who is told apart from the connections, which are numbered from zero.
 const LISTENER: u64 = u64::MAX;
 
-/// Answers every line with the same one, which is as long as that of a grant. With a file: what came together is written there
+/// Answers every line with the same one. With a file: what came together is written there
 /// and synced first, if a grant is among it.
 pub(crate) fn serve(path: &Path, synced: Option<&Path>) -> anyhow::Result<()> {
-    let answer =
-        format!("{{\"id\":1,\"status\":200,\"body\":{{\"success\":true,\"text\":\"{}\"}}}}\n", "x".repeat(390));
+    let answer = answer();
     let log = synced.map(crate::disk::Pages::prepare).transpose()?;
     let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
     println!("{}", path.display());
@@ -64,14 +65,72 @@ pub(crate) fn serve(path: &Path, synced: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// Two questions as long as those of a pair.
+/// Hands one thing over: whoever takes while another has it waits, and whoever gives it back has that written into the file, not
+/// synced, before the one who waits is told and then themselves. Serves the two connections of one load after the other.
+pub(crate) fn serve_hand_over(path: &Path, log: &Path) -> anyhow::Result<()> {
+    let answer = answer();
+    let log = crate::disk::Pages::prepare(log)?;
+    let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
+    println!("{}", path.display());
+    loop {
+        let pair = [listener.accept()?.0, listener.accept()?.0];
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (stream, place) in pair.iter().zip(0..) {
+            epoll::add(&epoll, stream, EventData::new_u64(place), EventFlags::IN)?;
+        }
+        let (mut taken, mut waits) = (false, false);
+        let mut ready = Vec::with_capacity(2);
+        let mut space = [0; READ_BYTES];
+        'load: loop {
+            epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), None)?;
+            for event in ready.drain(..) {
+                let place = event.data.u64() as usize;
+                let (mut own, mut other) = (&pair[place], &pair[1 - place]);
+                let read = own.read(&mut space)?;
+                if read == 0 {
+                    break 'load;
+                }
+                if !space[..read].windows(TAKE.len()).any(|word| word == TAKE) {
+                    log.write(&[0x5a; RECORD_BYTES])?;
+                    taken = std::mem::take(&mut waits);
+                    if taken {
+                        other.write_all(answer.as_bytes())?;
+                    }
+                    own.write_all(answer.as_bytes())?;
+                } else if taken {
+                    waits = true;
+                } else {
+                    taken = true;
+                    own.write_all(answer.as_bytes())?;
+                }
+            }
+        }
+    }
+}
+
+/// As long as that of a grant.
+fn answer() -> String {
+    format!("{{\"id\":1,\"status\":200,\"body\":{{\"success\":true,\"text\":\"{}\"}}}}\n", "x".repeat(390))
+}
+
+pub(crate) fn hand_over(place: &str, load: Load) -> anyhow::Result<Times> {
+    let client = || anyhow::Ok(Client::new(UnixStream::connect(place)?, line, pair()));
+    let mut clients = [client()?, client()?];
+    flood::once(&mut clients[0], 0)?.map_err(anyhow::Error::msg)?;
+    Ok(flood::hand_over(&mut clients, load.length(), HAND_OVER_PAUSE, &STOP)?)
+}
+
 pub(crate) fn pairs(place: &str, load: Load) -> anyhow::Result<Times> {
+    let client = |_| anyhow::Ok(Client::new(UnixStream::connect(place)?, line, pair()));
+    let clients = (0..load.clients).map(client).collect::<anyhow::Result<Vec<_>>>()?;
+    crate::flooded(clients, load)
+}
+
+/// Two questions as long as those of a pair.
+fn pair() -> Vec<Step> {
     let step = |op: &str| {
         let question = format!("{{\"id\":1,\"op\":\"{op}\",\"body\":{{\"text\":\"{}\"}}}}\n", "x".repeat(55));
         Step { question: question.into_bytes(), expected: r#"{"success":true"# }
     };
-    let pair = vec![step("take"), step("give")];
-    let client = |_| anyhow::Ok(Client::new(UnixStream::connect(place)?, line, pair.clone()));
-    let clients = (0..load.clients).map(client).collect::<anyhow::Result<Vec<_>>>()?;
-    crate::flooded(clients, load)
+    vec![step("take"), step("give")]
 }

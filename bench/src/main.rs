@@ -109,6 +109,14 @@ enum Contender {
         #[command(flatten)]
         load: Load,
     },
+    /// A service that hands one thing over, and writes that into this file; runs until it is ended.
+    HandoverServe { path: PathBuf, log: PathBuf },
+    EchoHandover {
+        /// The socket's path.
+        place: String,
+        #[command(flatten)]
+        load: Load,
+    },
     /// fdatasync of a written page in a file that was there before.
     Fsync {
         folder: PathBuf,
@@ -175,6 +183,8 @@ fn main() -> anyhow::Result<()> {
         Contender::BarePairs { place, load } => bare::pairs(&place, load)?,
         Contender::EchoServe { path, synced } => return echo::serve(&path, synced.as_deref()),
         Contender::EchoPairs { place, load } => echo::pairs(&place, load)?,
+        Contender::HandoverServe { path, log } => return echo::serve_hand_over(&path, &log),
+        Contender::EchoHandover { place, load } => echo::hand_over(&place, load)?,
         Contender::Fsync { folder, load } => disk::fsync(&folder, load)?,
         Contender::ProofAppends { folder, way, load } => proof::appends(&folder, way, load)?,
         Contender::ProofWorker { proof, way, load } => return proof::work(&proof, way, load.length()),

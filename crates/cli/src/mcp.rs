@@ -191,20 +191,23 @@ impl Backend for Desk {
         let wanted = Arc::new(AtomicBool::new(true));
         let _until_dropped = Wanted(wanted.clone());
         // A call waits for its answer; others go on meanwhile.
+        let asking = session.clone();
         let called = tokio::task::spawn_blocking(move || {
-            let (status, mut told) = answer(session.call(operation, body));
+            let (status, told) = answer(asking.call(operation, body));
             if !wanted.load(Ordering::Acquire) {
-                session.give_back(&told);
-            }
-            let lost: Vec<Value> = std::iter::from_fn(|| session.holding.next_lost())
-                .map(|lost| json!({ "file_path": lost.lock.file_path, "lock_id": lost.lock.lock_id, "why": lost.why }))
-                .collect();
-            if !lost.is_empty() {
-                told["lost"] = json!(lost);
+                asking.give_back(&told);
             }
             (status, told)
         });
-        called.await.unwrap_or_else(|error| answer(Err(Error::Strange(error.to_string()))))
+        let (status, mut told) = called.await.unwrap_or_else(|error| answer(Err(Error::Strange(error.to_string()))));
+        // Not before somebody hears it: a call that was cancelled tells nobody.
+        let lost: Vec<Value> = std::iter::from_fn(|| session.holding.next_lost())
+            .map(|lost| json!({ "file_path": lost.lock.file_path, "lock_id": lost.lock.lock_id, "why": lost.why }))
+            .collect();
+        if !lost.is_empty() {
+            told["lost"] = json!(lost);
+        }
+        (status, told)
     }
 
     fn beats(&self) -> bool {

@@ -173,13 +173,16 @@ impl Holding {
     /// Gives back what this holding acquired.
     pub fn release(mut self) -> Result<(), Error> {
         self.end();
-        let own = self.shared.own();
-        for lock_id in own {
+        let mut released = Ok(());
+        // All of them, whatever became of one.
+        for lock_id in self.shared.own() {
             let body = ReleaseRequest { lock_id: Some(lock_id), ..ReleaseRequest::default() };
-            self.shared.client.call::<serde_json::Value>(Operation::Release, &self.shared.identity.sign(body))?;
+            let body = self.shared.identity.sign(body);
+            released = released.and(self.shared.client.call::<serde_json::Value>(Operation::Release, &body).map(drop));
         }
         self.shared.book().held.clear();
-        self.shared.again(BootTime::now().plus(BEAT_TIME_MAX), |within| self.shared.give_back_unproved(within))
+        let again = BootTime::now().plus(BEAT_TIME_MAX);
+        released.and(self.shared.again(again, |within| self.shared.give_back_unproved(within)))
     }
 
     fn end(&mut self) {
@@ -194,6 +197,11 @@ impl Drop for Holding {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether both are one grant: after a lost past an id may name another lock, but not with the same token.
+fn is_same(one: &LockView, other: &LockView) -> bool {
+    one.lock_id == other.lock_id && one.fencing_token == other.fencing_token
 }
 
 fn locks_of(answer: &serde_json::Value) -> Result<Vec<LockView>, Error> {
@@ -241,15 +249,17 @@ impl Shared {
     }
 
     /// Makes sure that what was granted is held, and keeps it.
-    fn settle(&self, answer: &serde_json::Value, locks: &[LockView], mut sent: BootTime) -> Result<(), Error> {
+    fn settle(&self, answer: &serde_json::Value, locks: &[LockView], sent: BootTime) -> Result<(), Error> {
         let now = BootTime::now();
         let shortest = locks.iter().map(|lock| lock.ttl_ms).min().unwrap_or_default();
         let while_alive = Duration::from_millis(locks.iter().map(life).min().unwrap_or_default()).min(PROOF_TIME_MAX);
-        if sent.until(now) > Duration::from_millis(shortest / 10) {
+        let added = if sent.until(now) > Duration::from_millis(shortest / 10) {
             // It may have waited in the queue: its TTL counts from the grant, but only a beat proves it.
-            sent = self.prove(locks, now.plus(while_alive))?;
-        }
-        let added = self.keep(answer, locks, sent)?;
+            let (sent, proved) = self.prove(locks, now.plus(while_alive))?;
+            self.keep(answer, &proved, sent)?
+        } else {
+            self.keep(answer, locks, sent)?
+        };
         if self.client.binds() {
             return Ok(());
         }
@@ -308,6 +318,10 @@ impl Shared {
         }
         let mut added = Vec::new();
         for lock in locks {
+            // The service lost the past in which it gave that id before.
+            book.lose("the service no longer has it", |id, held| {
+                id == lock.lock_id && !is_same(&held.lock, lock) && !same_place(&held.lock, lock)
+            });
             let borrowed = had_before(answer, lock) && book.held.get(&lock.lock_id).is_none_or(|held| held.borrowed);
             // A shared lock that became an exclusive one has another id now.
             book.held.retain(|id, held| *id == lock.lock_id || !same_place(&held.lock, lock));
@@ -381,7 +395,8 @@ impl Shared {
         let mut book = self.book();
         // An answer that comes after the deadline brings nothing back.
         book.lose_overdue();
-        book.lose("the service no longer has it", |id, _| asked.contains(id) && !kept.contains_key(id));
+        let is_kept = |id: &str, held: &Held| kept.get(id).is_some_and(|lock| is_same(lock, &held.lock));
+        book.lose("the service no longer has it", |id, held| asked.contains(id) && !is_kept(id, held));
         for (id, held) in &mut book.held {
             if let Some(lock) = kept.get(id.as_str()).filter(|_| asked.contains(id)) {
                 held.deadline = deadline(sent, life(lock));
@@ -391,16 +406,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Proves that locks which took a while to come are really held; since when that is known.
-    fn prove(&self, locks: &[LockView], give_up: BootTime) -> Result<BootTime, Error> {
+    /// Proves that locks which took a while to come are really held; since when that is known, and how they are then.
+    fn prove(&self, locks: &[LockView], give_up: BootTime) -> Result<(BootTime, Vec<LockView>), Error> {
         let (sent, changed) = self.again(give_up, |within| {
             let sent = BootTime::now();
             let body = raw(&self.identity.sign(RenewRequest::default()))?;
             let (status, answer) = self.client.once(Operation::Renew, &body, within)?;
             read::<Changed>(status, &answer).map(|changed| (sent, changed))
         })?;
-        let kept = |lock: &LockView| changed.locks.iter().any(|kept| kept.lock_id == lock.lock_id);
-        if locks.iter().all(kept) { Ok(sent) } else { Err(lost_already()) }
+        let kept = |lock: &LockView| changed.locks.iter().find(|kept| is_same(kept, lock)).cloned();
+        let proved: Option<Vec<LockView>> = locks.iter().map(kept).collect();
+        proved.map(|proved| (sent, proved)).ok_or_else(lost_already)
     }
 
     /// Tries until it succeeds or the time is over: a service may be away for a moment.
@@ -427,7 +443,11 @@ impl Shared {
                         Some(note) => format!("{} by {note}", event.action.replace('_', "-")),
                         None => event.action.clone(),
                     };
-                    self.book().lose(&why, |id, _| event.lock_id.as_deref() == Some(id));
+                    let is_lost = |id: &str, held: &Held| {
+                        let another = event.fencing_token.is_some_and(|token| token != held.lock.fencing_token);
+                        event.lock_id.as_deref() == Some(id) && !another
+                    };
+                    self.book().lose(&why, is_lost);
                 }
                 Ok(None) => return,
                 Err(_) => {

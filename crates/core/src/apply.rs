@@ -253,6 +253,8 @@ impl State {
         if !planted::is(Bug::TokensFallBack) {
             self.counters.last_token = self.counters.last_token.max(last_token);
         }
+        // Ids of the lost past are not given again: its holders may still name them.
+        self.counters.locks_made += LockId::LOST_AT_ONCE;
         for lock in locks {
             if self.session(&lock.session).is_none() {
                 self.ensure_session(stamp.time, &lock.session, &lock.agent, None);

@@ -171,7 +171,12 @@ impl<'a> Deciding<'a> {
     /// Whether the same request was answered before.
     fn answered_before(&self, session: &SessionId, request: Option<&Request>) -> Result<Option<Outcome>, Refused> {
         let Some(request) = request else { return Ok(None) };
-        let Some(remembered) = self.state.remembered(session, &request.id, self.now()) else { return Ok(None) };
+        let Some(remembered) = self.state.remembered(session, &request.id, self.now()) else {
+            // It may not be answered yet: then it is the name of what waits.
+            let waits = self.state.waiters_of(session).filter_map(|waiter| waiter.asked.request.as_ref());
+            let other = |waiting: &Request| waiting.id == request.id && waiting.digest != request.digest;
+            return if waits.into_iter().any(other) { Err(Box::new(Refusal::RequestMismatch)) } else { Ok(None) };
+        };
         if remembered.digest != request.digest && !planted::is(Bug::RequestBodyIgnored) {
             return Err(Box::new(Refusal::RequestMismatch));
         }

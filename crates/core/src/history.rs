@@ -134,6 +134,11 @@ impl History {
         self.entries.iter()
     }
 
+    /// The number of the last entry that is not later than this.
+    pub fn made_until(&self, time: Time) -> u64 {
+        self.made - self.newest().take_while(|entry| entry.time > time).count() as u64
+    }
+
     /// The entries behind a number, oldest first.
     pub fn after(&self, number: u64) -> Result<impl Iterator<Item = &Arc<Entry>>, Compacted> {
         let missing = self.made.saturating_sub(number) as usize;

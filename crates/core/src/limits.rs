@@ -57,6 +57,8 @@ pub const CONFLICTS_SHOWN_MAX: usize = 16;
 /// Those ahead in the queue that one refusal counts.
 pub const AHEAD_COUNTED_MAX: usize = 256;
 
+/// Locks and waiters that a refusal looks at to say which lines are free.
+pub const FREE_LOOKS_MAX: usize = 10_000;
 /// Locks and waiters that a decision looks at to find waits that became circles,
 pub const CIRCLE_LOOKS_MAX: usize = 20_000;
 /// and for each such wait at least, however many there are.

@@ -21,6 +21,9 @@ impl LockId {
     /// The side on which the locks of a ledger's first grant are counted.
     pub(crate) const FIRST_GRANT: u64 = 1 << (LOCK_ID_BITS - 1);
 
+    /// More than can be granted in a past that is lost unnoticed.
+    pub(crate) const LOST_AT_ONCE: u64 = 1 << 24;
+
     /// The id of a space's `count`th lock. One-to-one for a given salt, so no two locks of a space share an id,
     /// and mixed, so that nobody mistakes it for an order.
     pub(crate) fn of(count: u64, salt: u64) -> LockId {

@@ -70,6 +70,15 @@ impl Span {
         }
     }
 
+    /// A path and what stands behind its colon, if that means lines: `src/auth.rs:10-50`. `0` and `9-3` do, and are refused as
+    /// lines, not as a path.
+    pub fn behind_colon(text: &str) -> Option<(&str, &str)> {
+        let (path, lines) = text.rsplit_once(':')?;
+        let means_lines =
+            lines.bytes().all(|b| b.is_ascii_digit() || b == b'-') && lines.bytes().any(|b| b.is_ascii_digit());
+        (means_lines && !path.is_empty()).then_some((path, lines))
+    }
+
     /// From numbers that are known to be in order, as the rules compute them.
     pub(crate) fn between(start: u32, end: u32) -> Span {
         assert!(1 <= start && start <= end, "a span of lines {start} to {end}");

@@ -256,6 +256,11 @@ impl State {
         self.sessions.get(session).into_iter().flat_map(|entry| entry.lost.iter())
     }
 
+    /// What is known to be lost of what a lock was on, by its session.
+    pub(crate) fn loss_of(&self, lock: &Lock) -> Option<&Arc<Loss>> {
+        self.sessions.get(&lock.session)?.lost.get(&lock.target)
+    }
+
     pub fn history(&self) -> &History {
         &self.history
     }

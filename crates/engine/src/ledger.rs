@@ -253,6 +253,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// The scheme of its URL, such as `file`.
     fn scheme(&self) -> &'static str;
 
+    /// Whether a ledger that is opened takes room before anything is recorded in it.
+    fn opening_takes_room(&self) -> bool {
+        false
+    }
+
     /// Where it keeps things, without any secret.
     fn place(&self) -> String;
 

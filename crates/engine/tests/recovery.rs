@@ -10,7 +10,7 @@ use desk::{
     DURABLE_FIELD, Dice, RECORD_HEADER, SEGMENT_HEADER, contents, copy, files, logs, open, open_sound, records,
 };
 use lockkeeper_engine::conformance::Scribe;
-use lockkeeper_engine::{Append, Base, Batch, BatchId, EngineError, Position, Record};
+use lockkeeper_engine::{Append, Base, Batch, BatchId, Durable, EngineError, Position, Record};
 
 const PAYLOAD: u64 = 24;
 const SIZE: u64 = RECORD_HEADER + PAYLOAD;
@@ -51,6 +51,23 @@ async fn opens_with_a_prefix(root: &Path, written: &[Record]) -> usize {
     drop(scribe);
     assert_eq!(records(&open_sound(root).await).await, all, "and survives another opening");
     kept.len()
+}
+
+#[tokio::test]
+async fn a_ledger_whose_files_were_removed_stops() {
+    let root = tempfile::tempdir().expect("a directory");
+    let mut scribe = open_sound(root.path()).await;
+    scribe.append(b"there").await;
+    scribe.wait_durable().await;
+    for log in logs(root.path()) {
+        fs::remove_file(log).expect("removed");
+    }
+    let mut durable = scribe.ledger.durable();
+    let _ = scribe.try_append(b"nowhere").await;
+    let failed = durable.wait_for(|durable| matches!(durable, Durable::Failed(_)));
+    let failed =
+        tokio::time::timeout(std::time::Duration::from_secs(10), failed).await.expect("noticed").expect("told");
+    assert!(format!("{failed:?}").contains("removed"), "{failed:?}");
 }
 
 /// A copy of a store whose log has no more than so many bytes; its file as long as before, or truly shorter.

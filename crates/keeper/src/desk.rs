@@ -93,7 +93,7 @@ struct Decided {
 }
 
 /// What waiters were granted by a batch, by the state right after each grant.
-type Granted = Vec<(WaiterId, Answer)>;
+type Granted = HashMap<WaiterId, Answer>;
 
 impl Desk {
     /// A desk that knows nothing yet. The salt makes lock ids of different spaces differ.
@@ -169,7 +169,7 @@ impl Desk {
         let now = Stamp { time: now.time.max(self.state.stamp().time), wall: now.wall };
         self.state.begin();
         let before = Before { noted: self.state.history().made(), last_token: self.state.last_token() };
-        let (mut events, mut granted) = (Vec::new(), Granted::new());
+        let (mut events, mut granted) = (Vec::new(), Granted::default());
         let mut decided = Vec::with_capacity(asked.len());
         for Asked { ticket: _, command } in &asked {
             let refused_lately = match command {
@@ -315,7 +315,7 @@ impl Desk {
                 self.forget_closed(&events);
                 for event in &events {
                     self.state.apply(stamp, event);
-                    let mut granted = Granted::new();
+                    let mut granted = Granted::default();
                     note_granted(&self.state, std::slice::from_ref(event), &mut granted);
                     folded.told.extend(self.tell_waiters(event, &granted));
                 }
@@ -386,7 +386,7 @@ impl Desk {
                 let Some((waiter, pending)) = grant.waiter.and_then(|id| Some((id, self.take_pending(id)?))) else {
                     return Vec::new();
                 };
-                let (_, answer) = granted.iter().find(|(id, _)| *id == waiter).expect("noted with the event");
+                let answer = granted.get(&waiter).expect("noted with the event");
                 let after = self.after(answer);
                 let alone = pending.tickets.len() == 1;
                 let to = |ticket| Told { ticket, answer: answer.clone(), after, alone };

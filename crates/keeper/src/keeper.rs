@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::key::Key;
+use lockkeeper_core::lock::LockId;
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
@@ -46,6 +47,8 @@ pub(crate) enum Mail {
     /// Somebody is about to look at these: what others hold of them outside of the ledger counts, too.
     Outside(Vec<Key>, oneshot::Sender<Result<(), Failure>>),
     Ask(Asked, Reply),
+    /// Is written down as soon as it can be, and answered to nobody.
+    Owed(Command),
     Beat(SessionId, Ticket, Reply),
     Read(Read),
 }
@@ -183,6 +186,15 @@ impl Keeper {
         let mail = Mail::Beat(actor.session, self.ticket(), reply);
         self.0.mailbox.send(mail).await.map_err(|_| stopped())?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Gives back what a session held that is gone, in one record: at once, or as soon as the engine can be reached again.
+    pub async fn give_back(&self, session: SessionId, locks: Vec<LockId>) {
+        if !locks.is_empty() {
+            let command = Command::GiveBack { session, locks, even_if_heard: true };
+            // A service that is stopping releases nothing.
+            let _ = self.0.mailbox.send(Mail::Owed(command)).await;
+        }
     }
 
     /// Looks at the state. `look` runs on the loop: it must be short.

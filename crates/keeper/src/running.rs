@@ -83,6 +83,8 @@ pub(crate) struct Running {
     gauges: SpaceGauges,
     batches: BatchIds,
     contention: Contention,
+    /// What must be written down and could not be: places and grants of those who left.
+    owed: Vec<Asked>,
     /// What a rewritten ledger lost and its holders were not told of yet.
     mourned: Option<Rewritten>,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
@@ -140,6 +142,7 @@ impl Running {
             metrics,
             contention: Contention::new(writer),
             batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
+            owed: Vec::new(),
             mourned: None,
             compacting: None,
             threshold: Threshold::new(settings.snapshot_bytes, writer),
@@ -193,15 +196,17 @@ impl Running {
             // Looked at now and then: timers stand still while a machine is suspended, the engine's time does not.
             (now + Duration::from_micros(wait).min(LOOK_MAX)).max(self.sweep_at)
         });
-        let mourning = self.mourned.as_ref().map_or(far, |_| now + SWEEP_PAUSE);
+        let owes = self.mourned.is_some() || !self.owed.is_empty();
+        let owed = if owes { now + SWEEP_PAUSE } else { far };
         let beats = self.beats.next(self.desk.waiting().next().is_some()).unwrap_or(far);
         let outside = if self.ledger.shows() && self.desk.state().has_external() { self.outside_at } else { far };
-        expiry.min(beats).min(mourning).min(outside)
+        expiry.min(beats).min(owed).min(outside)
     }
 
     async fn step(&mut self, batch: &mut Vec<Mail>, gone: &[Gone], reads: &mut VecDeque<Read>) {
         // Before anything is handed to them, or told again to whoever comes back in their place.
-        let mut asked = self.withdrawn(gone);
+        let mut asked = std::mem::take(&mut self.owed);
+        asked.extend(self.withdrawn(gone));
         asked.reserve(batch.len());
         let mut outside = Vec::new();
         for mail in batch.drain(..) {
@@ -212,6 +217,7 @@ impl Running {
                     self.replies.insert(question.ticket.expect("whoever asks has a ticket"), reply);
                     asked.push(question);
                 }
+                Mail::Owed(command) => asked.push(Asked { ticket: None, command }),
                 Mail::Beat(session, ticket, reply) => {
                     self.replies.insert(ticket, reply);
                     self.beats.gather(session, ticket);
@@ -445,6 +451,9 @@ impl Running {
                 let _ = reply.send(Err(failure.clone()));
             }
         }
+        // Nobody is there any more who would ask for it again.
+        let owed = |asked: &&Asked| matches!(asked.command, Command::Withdraw { .. } | Command::GiveBack { .. });
+        self.owed.extend(asked.iter().filter(|asked| asked.ticket.is_none()).filter(owed).cloned());
         // Those who beat have no ticket of their own in the batch.
         if asked.iter().any(|asked| matches!(asked.command, Command::Beat { .. })) {
             self.beat_failure = Some(failure.clone());

@@ -193,6 +193,49 @@ async fn who_waits_keeps_the_place_however_long_the_engine_is_away() {
     }
 }
 
+/// Until the engine is back, and a moment longer.
+async fn away_for_a_while(ledger: &Distant) {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ledger.behave(UP);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_the_queue_while_the_engine_is_away_is_granted_nothing_when_it_is_back() {
+    for behaviour in [SILENT, REFUSING] {
+        let (keeper, ledger) = keeper(&Settings::default()).await;
+        keeper.ask(acquire("a", "x")).await.expect("free");
+        let waiting = tokio::spawn({
+            let (keeper, wait) = (keeper.clone(), Millis::from_secs(3600));
+            async move { keeper.ask(Command::Acquire(Acquire { wait, ..wanting("b", "x") })).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ledger.behave(behaviour);
+        waiting.abort();
+        away_for_a_while(&ledger).await;
+        assert_eq!(keeper.read(|state, _| state.waiter_count()).await, Ok(0));
+        keeper.ask(release("a")).await.expect("its own");
+        assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(0), "nobody holds what nobody heard of");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn p8_what_a_connection_held_that_ended_while_the_engine_was_away_is_free_when_it_is_back() {
+    for behaviour in [SILENT, REFUSING] {
+        let (keeper, ledger) = keeper(&Settings::default()).await;
+        let mut held = Vec::new();
+        for name in ["x", "y"] {
+            let Ok(Answer::Granted { locks, .. }) = keeper.ask(acquire("a", name)).await else { panic!("free") };
+            held.extend(locks);
+        }
+        ledger.behave(behaviour);
+        let (session, locks) = (held[0].session.clone(), held.iter().map(|lock| lock.id).collect());
+        keeper.give_back(session, locks).await;
+        away_for_a_while(&ledger).await;
+        assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(0));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_refuses_is_tried_as_often_as_it_is_set_with_a_pause_that_grows() {
     for attempts in [1_u32, 2, 5] {

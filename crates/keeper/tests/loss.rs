@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper_core::command::{Acquire, Command, Which};
+use lockkeeper_core::history::Action;
 use lockkeeper_core::key::Key;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::space::Space;
@@ -145,6 +146,20 @@ async fn whoever_asks_when_a_loss_is_noticed_is_told_that_the_lock_is_lost() {
         assert!(matches!(&answer, Ok(Answer::Refused(Refusal::LockLost { .. }))), "{silent}: {answer:?}");
         assert_eq!(house.keeper.rewrites(), 1);
     }
+}
+
+#[tokio::test]
+async fn what_is_new_after_a_lost_past_is_pushed_once_and_nothing_else() {
+    let house = House::open(false).await;
+    assert!(matches!(house.keeper.ask(acquire("a", "f")).await, Ok(Answer::Granted { .. })));
+    assert!(matches!(house.keeper.ask(acquire("b", "g")).await, Ok(Answer::Granted { .. })));
+    let mut pushed = house.keeper.entries();
+    house.engine.lose_after(&house.space, 1);
+    assert!(matches!(house.keeper.ask(acquire("c", "h")).await, Ok(Answer::Granted { .. })));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let told = std::iter::from_fn(|| pushed.try_recv().ok());
+    let told: Vec<_> = told.map(|entry| (entry.session.to_string(), entry.action)).collect();
+    assert_eq!(told, [("b".to_owned(), Action::Lost), ("c".to_owned(), Action::Acquired)]);
 }
 
 #[tokio::test]

@@ -175,16 +175,32 @@ fn want(path: &str, start: Option<Whole>, end: Option<Whole>, mode: Option<ModeW
         None | Some(ModeWord::Exclusive) => Mode::Exclusive,
         Some(ModeWord::Shared) => Mode::Shared,
     };
-    Ok(Want { target: target(path, start, end)?, mode })
+    Ok(Want { target: target(path, start, end)?.0, mode })
 }
 
-fn target(path: &str, start: Option<Whole>, end: Option<Whole>) -> Result<Target, No> {
+/// What is meant, and whether lines of it were named.
+fn target(path: &str, start: Option<Whole>, end: Option<Whole>) -> Result<(Target, bool), No> {
     let key = Key::parse(path)?;
     if start == Some(Whole::NONE) || end == Some(Whole::NONE) {
         return Err(No::new(Word::InvalidRange, "A line is a whole number, counted from 1."));
     }
+    if start.is_none()
+        && end.is_none()
+        && let Some((file, lines)) = Span::behind_colon(path).filter(|_| key.kind() == KeyKind::Path)
+    {
+        return Ok((with_lines(file, lines)?, true));
+    }
     let span = Span::checked(start.map(|line| line.0), end.map(|line| line.0))?;
-    Ok(Target::new(key, span)?)
+    Ok((Target::new(key, span)?, start.is_some() || end.is_some()))
+}
+
+/// Lines as people write them. Whoever sees a file that is really called so says its lines by number: from the first on.
+fn with_lines(file: &str, lines: &str) -> Result<Target, No> {
+    if Span::behind_colon(file).is_some() {
+        let why = format!("'{}:{lines}' names a line and a column; columns can't be locked.", shown(file));
+        return Err(No::new(Word::InvalidRange, why));
+    }
+    Ok(Target::new(Key::parse(file)?, Span::parse(lines)?)?)
 }
 
 pub(crate) fn which(
@@ -201,8 +217,7 @@ pub(crate) fn which(
             Ok(Some(Which::Id(id)))
         }
         (None, Some(path)) => {
-            let Target { key, span } = target(path, start, end)?;
-            let lines = start.is_some() || end.is_some();
+            let (Target { key, span }, lines) = target(path, start, end)?;
             Ok(Some(Which::Key(key, lines.then_some(span))))
         }
         (None, None) => Ok(None),

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -311,7 +311,7 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, t
 }
 
 /// Ends when the other side has closed.
-async fn hung_up(stream: &OwnedFd) {
+pub(crate) async fn hung_up(stream: &impl AsFd) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     loop {
         tokio::time::sleep(HANG_UP_LOOK).await;

@@ -157,6 +157,8 @@ pub struct Service {
 struct Noted<'a> {
     /// Until it is answered, or stands in a queue.
     turn: Option<Turn<'a>>,
+    /// Nothing is asked for but a look.
+    looks: bool,
     space: Option<Space>,
     key: Option<String>,
     intention: Option<String>,
@@ -260,7 +262,8 @@ impl Service {
     /// Answers one request that is no stream.
     pub async fn call(&self, operation: Operation, input: Input<'_>, caller: &Caller) -> Reply {
         let started = Instant::now();
-        let mut noted = Noted { turn: Some(self.turns.begin()), ..Noted::default() };
+        let looks = policy::right_of(operation) == Right::Read;
+        let mut noted = Noted { turn: Some(self.turns.begin()), looks, ..Noted::default() };
         let body = match permitted(operation, caller) {
             Ok(()) => {
                 let trace = caller.trace.as_ref();
@@ -385,9 +388,14 @@ impl Service {
 
     async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted<'_>) -> Result<Keeper, No> {
         noted.request = body.who().request_id.map(str::to_owned);
-        let keeper = self.keeper(body).await?;
-        noted.space = Some(keeper.space().clone());
-        Ok(keeper)
+        let space = door::space(body, &self.default_space)?;
+        let keeper = if noted.looks && space != self.default_space {
+            self.spaces.looked_at(&space).await
+        } else {
+            self.spaces.keeper(&space).await
+        };
+        noted.space = Some(space);
+        keeper.map_err(|error| no_keeper(&error))
     }
 
     /// The keeper and whoever asks, when the policy has nothing against it.

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::ReusableBoxFuture;
 
 use crate::refusal::No;
+use crate::serve::hung_up;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Binding, Events, UNREAD_MAX};
 use crate::{door, view};
@@ -30,6 +31,8 @@ const OPEN_MAX: usize = 256;
 const STREAMS_MAX: usize = 64;
 /// Room for what is read at once.
 const READ_BYTES: usize = 2048;
+/// Room for what is written at once that is kept.
+const OUT_BYTES: usize = 4096;
 /// Frames of streams that may wait for a reader.
 const FRAMES_MAX: usize = 64;
 
@@ -150,7 +153,7 @@ fn is_answered_at_length(operation: Operation) -> bool {
 
 impl Connection {
     async fn run(&mut self, mut streamed: mpsc::Receiver<Vec<u8>>) -> std::io::Result<()> {
-        let (mut open, mut out) = (Open::default(), Vec::with_capacity(4096));
+        let (mut open, mut out) = (Open::default(), Vec::with_capacity(OUT_BYTES));
         let ended = self.converse(&mut streamed, &mut open, &mut out).await;
         // What was answered already is bound, or told, before the connection ends; also if it ended badly.
         while let Some(answered) = open.next_ready() {
@@ -172,7 +175,8 @@ impl Connection {
         // Whoever waits comes back to the same place when there is a service again.
         let mut stopped = std::pin::pin!(self.service.stopping.clone().cancelled_owned());
         loop {
-            let has_line = !open.is_full() && next_line(&incoming)?.is_some();
+            let full = open.is_full();
+            let has_line = !full && next_line(&incoming)?.is_some();
             tokio::select! {
                 biased;
                 answered = open.next(), if !open.is_empty() => self.write(answered, open, out),
@@ -193,7 +197,7 @@ impl Connection {
                         incoming.shrink_to(READ_BYTES);
                     }
                 }
-                read = read_more(&mut self.reader, &mut incoming), if !open.is_full() => if read? == 0 {
+                read = read_more(&mut self.reader, &mut incoming, full) => if read? == 0 {
                     return Ok(());
                 },
                 () = &mut stopped => return Ok(()),
@@ -215,6 +219,7 @@ impl Connection {
             tokio::time::timeout(UNREAD_MAX, self.writer.write_all(&out[written..])).await??;
         }
         out.clear();
+        out.shrink_to(OUT_BYTES);
         Ok(())
     }
 
@@ -345,7 +350,16 @@ fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-async fn read_more(reader: &mut tokio::net::unix::OwnedReadHalf, into: &mut Vec<u8>) -> std::io::Result<usize> {
+/// Reads on, or, while nothing more is read, waits for the other side to go: then, too, nothing was read.
+async fn read_more(
+    reader: &mut tokio::net::unix::OwnedReadHalf,
+    into: &mut Vec<u8>,
+    full: bool,
+) -> std::io::Result<usize> {
+    if full {
+        hung_up(reader.as_ref()).await;
+        return Ok(0);
+    }
     into.reserve(READ_BYTES);
     reader.read_buf(into).await
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use lockkeeper_core::space::Space;
-use lockkeeper_engine::{Engine, EngineError};
+use lockkeeper_engine::{Engine, EngineError, Memory};
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::metrics::Metrics;
 use lockkeeper_keeper::settings::Settings;
@@ -70,6 +70,20 @@ impl Spaces {
         Ok(keeper)
     }
 
+    /// The keeper for whoever only looks: a space that nobody has used is empty, and is not made by that.
+    pub(crate) async fn looked_at(&self, space: &Space) -> Result<Keeper, NoKeeper> {
+        if let Some(keeper) = self.if_open(space) {
+            return Ok(keeper);
+        }
+        let is_there = async || self.engine.spaces().await.map(|spaces| spaces.contains(space));
+        if !self.engine.opening_takes_room() || is_there().await.map_err(NoKeeper::Failed)? {
+            return self.keeper(space).await;
+        }
+        let empty = Memory::new().open(space).await.map_err(NoKeeper::Failed)?;
+        let looked = Keeper::open(space.clone(), empty, &self.settings, Arc::default(), self.stopping.clone());
+        looked.await.map_err(NoKeeper::Failed)
+    }
+
     /// The keeper of a space that is open already.
     pub(crate) fn if_open(&self, space: &Space) -> Option<Keeper> {
         self.opened().get(space).cloned()
@@ -99,7 +113,7 @@ impl Spaces {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper_engine::{BoxFuture, Ledger, Memory};
+    use lockkeeper_engine::{BoxFuture, Durability, Embedded, Ledger};
 
     use super::*;
 
@@ -123,6 +137,21 @@ mod tests {
         fn spaces(&self) -> BoxFuture<'_, Result<Vec<Space>, EngineError>> {
             self.0.spaces()
         }
+    }
+
+    /// Segments are made when a space is opened, so whoever could open any number of them could fill the disk.
+    #[tokio::test]
+    async fn looking_at_a_space_makes_none() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let engine = Embedded::open(folder.path(), Durability::Always).expect("an engine");
+        let spaces = Spaces::new(Arc::new(engine), Settings::default(), Arc::default(), CancellationToken::new());
+        let space = Space::parse("nobody/was/here").expect("a name");
+        let looked = spaces.looked_at(&space).await.expect("a keeper");
+        assert_eq!(looked.read(|state, _| state.lock_count()).await, Ok(0));
+        assert!(spaces.if_open(&space).is_none());
+        assert_eq!(spaces.engine.spaces().await, Ok(Vec::new()));
+        spaces.keeper(&space).await.expect("whoever uses it makes it");
+        assert_eq!(spaces.engine.spaces().await.map(|spaces| spaces.len()), Ok(1));
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lockkeeper_core::command::{Actor, Command, Which};
+use lockkeeper_core::command::Actor;
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::lock::LockId;
 use lockkeeper_keeper::Keeper;
@@ -78,11 +78,7 @@ impl Events {
                 continue;
             }
             let received = self.live.recv().await;
-            let before = std::mem::replace(&mut self.epoch, self.keeper.epoch());
-            if before != 0 && before != self.epoch {
-                // The ledger was rewritten: its numbers mean something else now.
-                return Err(compacted());
-            }
+            self.same_past()?;
             match received {
                 Ok(entry) if entry.number == self.seen + 1 => {
                     self.seen = entry.number;
@@ -95,6 +91,12 @@ impl Events {
         }
     }
 
+    /// In a ledger that was rewritten, numbers mean something else.
+    fn same_past(&mut self) -> Result<(), No> {
+        let before = std::mem::replace(&mut self.epoch, self.keeper.epoch());
+        if before == 0 || before == self.epoch { Ok(()) } else { Err(compacted()) }
+    }
+
     async fn read_page(&mut self) -> Result<(), No> {
         let seen = self.seen;
         let read = self.keeper.read(move |state, _| {
@@ -103,6 +105,7 @@ impl Events {
             (page, history.made())
         });
         let (page, made) = read.await?;
+        self.same_past()?;
         self.page = page.map_err(|_| compacted())?;
         self.behind = self.page.back().is_some_and(|last| last.number < made);
         Ok(())
@@ -204,9 +207,6 @@ impl Binding {
             // Stopping a service releases nothing.
             return;
         }
-        for lock in self.locks {
-            let (actor, which) = (self.actor.clone(), Which::Id(lock));
-            let _ = self.keeper.ask(Command::Release { actor, which, token: None, request: None }).await;
-        }
+        self.keeper.give_back(self.actor.session, self.locks).await;
     }
 }

@@ -355,3 +355,25 @@ fn a_million_locks_fit_into_a_gibibyte() {
     let limit = if cfg!(debug_assertions) { 1024.0 } else { 1e9 / f64::from(1 << 20) };
     assert!(service.resident_mib() < limit, "{} MiB", service.resident_mib());
 }
+
+#[test]
+fn the_end_of_a_connection_that_is_full_of_waits_is_noticed() {
+    const WAITS: usize = 256;
+    let house = House::new();
+    let service = Service::start(&house);
+    let mut holder = service.line();
+    let taken = holder.ask("locks/acquire", json!({ "session_id": "holder", "file_path": "x", "ttl_ms": 600_000 }));
+    assert_eq!(taken.expect("an answer").0, 200);
+    let mut full = service.line();
+    for number in 0..WAITS {
+        let body = json!({ "session_id": format!("w{number}"), "file_path": "x", "wait_ms": 3_600_000 });
+        full.send("locks/acquire", body).expect("sent");
+    }
+    let mut waiting = || {
+        let (_, list) = holder.ask("locks/active", json!({ "waiting": true })).expect("a list");
+        list["waiting"].as_array().map_or(0, Vec::len)
+    };
+    wait_for("everybody to stand in the queue", || (waiting() == WAITS).then_some(()));
+    drop(full);
+    wait_for("them to leave it", || (waiting() == 0).then_some(()));
+}

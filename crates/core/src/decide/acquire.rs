@@ -39,7 +39,7 @@ impl Deciding<'_> {
         if let Some(replayed) = self.answered_before(session, acquire.request.as_ref())? {
             return Ok(replayed);
         }
-        if let Some(waiter) = self.same_request_in_queue(acquire)? {
+        if let Some(waiter) = self.same_request_in_queue(acquire) {
             return Ok(Outcome::Queued(waiter));
         }
         self.room_for_session(session)?;
@@ -96,20 +96,11 @@ impl Deciding<'_> {
     }
 
     /// The same request again, from a client that came back to its place in the queue.
-    fn same_request_in_queue(&self, acquire: &Acquire) -> Result<Option<WaiterId>, Refused> {
-        let (Some(request), Some(entry)) = (&acquire.request, self.state.entry(&acquire.actor.session)) else {
-            return Ok(None);
-        };
-        let same = |id: &&WaiterId| {
-            let waiting = self.state.waiter(**id).and_then(|waiter| waiter.asked.request.as_ref());
-            waiting.is_some_and(|waiting| waiting.id == request.id)
-        };
-        let Some(&found) = entry.waiters.iter().find(same) else { return Ok(None) };
-        let waiter = self.state.waiter(found).expect("listed for its session");
-        match &waiter.asked.request {
-            Some(waiting) if waiting.digest == request.digest => Ok(Some(found)),
-            Some(_) | None => Err(Box::new(Refusal::RequestMismatch)),
-        }
+    fn same_request_in_queue(&self, acquire: &Acquire) -> Option<WaiterId> {
+        let request = acquire.request.as_ref()?;
+        let same =
+            |waiter: &&Arc<Waiter>| waiter.asked.request.as_ref().is_some_and(|waiting| waiting.id == request.id);
+        self.state.waiters_of(&acquire.actor.session).find(same).map(|waiter| waiter.id())
     }
 
     /// Builds the event; whether it may be was decided above. If it pauses a feature, those who wait for that make room: what
@@ -418,11 +409,13 @@ impl State {
         let in_file = want.target.key.kind() == KeyKind::Path && want.target.key.cover() == Cover::One;
         let Some(last) = span.last().filter(|_| in_file) else { return Vec::new() };
         let length = last - span.start();
-        let taken = |candidate: Span| {
+        let mut patience = Patience::for_free_lines();
+        let mut taken = |candidate: Span| {
             let mut reach: Option<Span> = None;
             let target = Target { key: want.target.key.clone(), span: candidate };
             let of = |theirs: &Target| if theirs.key == want.target.key { theirs.span } else { Span::WHOLE };
-            let _ = self.blockers(session, &Want { target, mode: want.mode }, rank, |blocker| {
+            let wanted = Want { target, mode: want.mode };
+            let _ = self.blockers_within(&mut patience, session, &wanted, rank, |blocker| {
                 let theirs = match &blocker {
                     Blocker::Held(lock) => of(&lock.target),
                     Blocker::Waiting { target, .. } => of(target),
@@ -461,6 +454,7 @@ impl State {
                 free.push(candidate);
             }
         }
-        free
+        // What was not looked at to its end may be taken.
+        if patience.is_over() { Vec::new() } else { free }
     }
 }

@@ -10,7 +10,7 @@ use super::queue::targets;
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, On};
 use crate::key::Target;
-use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX};
+use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX, FREE_LOOKS_MAX};
 use crate::lock::{FeatureId, LockId};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
@@ -36,6 +36,11 @@ impl Patience {
         Patience(CIRCLE_LOOKS_MAX)
     }
 
+    /// That of a refusal that says what would be free.
+    pub(super) fn for_free_lines() -> Patience {
+        Patience(FREE_LOOKS_MAX)
+    }
+
     /// A part for one of so many who may be in a circle: none of them uses up what finds another's.
     pub(super) fn share(&self, suspects: usize) -> Patience {
         Patience((self.0 / suspects.max(1)).max(CIRCLE_LOOKS_MIN))
@@ -50,7 +55,7 @@ impl Patience {
         if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.0 == 0
     }
 }

@@ -166,13 +166,13 @@ impl State {
                 Err(Box::new(Refusal::LockLost { targets: lost }))
             };
         }
-        if !planted::is(Bug::StaleTokenTaken) && token.is_some_and(|token| locks.iter().any(|lock| lock.token != token))
-        {
-            return Err(Box::new(Refusal::LockLost {
-                targets: locks.iter().map(|lock| lock.target.clone()).collect(),
-            }));
+        let Some(token) = token.filter(|_| !planted::is(Bug::StaleTokenTaken)) else { return Ok(locks) };
+        let (meant, others): (Vec<_>, Vec<_>) = locks.into_iter().partition(|lock| lock.token == token);
+        if meant.is_empty() {
+            let targets = others.iter().map(|lock| lock.target.clone()).collect();
+            return Err(Box::new(Refusal::LockLost { targets }));
         }
-        Ok(locks)
+        Ok(meant)
     }
 
     /// Whoever's locks on exactly this key, of all spans or the one named.

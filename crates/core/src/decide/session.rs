@@ -95,21 +95,25 @@ impl Deciding<'_> {
 
     /// Writes down what went with a lost past, once, however many saw it go.
     pub(super) fn mourn(&mut self, locks: &[Arc<Lock>], last_token: Token) -> Outcome {
-        // Written down already by another server.
-        let lost = self.state.history().newest().filter(|entry| entry.action == Action::Lost);
-        let mourned: HashSet<_> = lost.map(|entry| (entry.lock, entry.token)).collect();
-        let known = self.state.history().newest().filter_map(|entry| entry.lock.zip(entry.token));
-        let tokens: HashMap<LockId, Token> = known.collect();
+        // What became of it is known: it was given back meanwhile, or another server has written down that it was lost.
+        let mut unknown: HashSet<(LockId, Token)> = locks.iter().map(|lock| (lock.id, lock.token)).collect();
+        let mut tokens: HashMap<LockId, Token> = locks
+            .iter()
+            .filter_map(|lock| self.state.loss_of(lock))
+            .map(|loss| (loss.lock, Token::default()))
+            .collect();
+        for (id, token) in self.state.history().newest().filter_map(|entry| entry.lock.zip(entry.token)) {
+            unknown.remove(&(id, token));
+            if let Some(newest) = tokens.get_mut(&id) {
+                *newest = token.max(*newest);
+            }
+        }
         let unknown = |lock: &&Arc<Lock>| {
             let held = self.state.lock(lock.id).is_some_and(|kept| kept.token == lock.token);
-            let mourned = mourned.contains(&(Some(lock.id), Some(lock.token)));
             // Told already, or lost again meanwhile: the newest loss is the one to tell of.
-            let entry = self.state.entry(&lock.session);
             let newer = |loss: &Loss| tokens.get(&loss.lock).is_some_and(|token| *token > lock.token);
-            let settled = entry.is_some_and(|entry| {
-                entry.lost.get(&lock.target).is_some_and(|loss| loss.lock == lock.id || newer(loss))
-            });
-            !held && !settled && !mourned
+            let settled = self.state.loss_of(lock).is_some_and(|loss| loss.lock == lock.id || newer(loss));
+            !held && !settled && unknown.contains(&(lock.id, lock.token))
         };
         let locks: Vec<Lock> = locks.iter().filter(unknown).map(|lock| Lock::clone(lock)).collect();
         if !locks.is_empty() || last_token > self.state.last_token() {

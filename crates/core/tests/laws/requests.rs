@@ -28,6 +28,20 @@ fn p7_the_same_request_gets_the_same_answer_and_changes_nothing() {
 }
 
 #[test]
+fn p7_the_id_of_what_waits_names_nothing_else() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.granted("b", "y");
+    let request = |digest| Some(Request { id: RequestId::parse("r1").unwrap(), digest });
+    let acquire = Command::Acquire(Acquire { wait: Millis(5000), request: request(1), ..wanting("b", &["x"]) });
+    assert!(matches!(house.outcome(acquire), Outcome::Queued(_)));
+    let which = Which::Key(Key::parse("y").unwrap(), None);
+    let release = Command::Release { actor: actor("b"), which, token: None, request: request(2) };
+    assert!(matches!(house.refused(release), Refusal::RequestMismatch));
+    assert_eq!(house.holders("y"), ["b"]);
+}
+
+#[test]
 fn a_waiting_request_that_comes_back_finds_its_place() {
     let mut house = House::new();
     house.granted("a", "x");

@@ -229,3 +229,53 @@ fn a_loss_that_is_heard_of_late_does_not_hide_a_newer_one() {
     let refusal = house.refused(renew);
     assert!(matches!(refusal, Refusal::LockLost { .. }), "{refusal:?}");
 }
+
+/// As a server does that hears late of a rewritten past: it writes down all that it knew and that is no more.
+fn mourn(house: &mut House, lock: &Arc<Lock>) {
+    house.outcome(Command::Mourn { locks: vec![lock.clone()], last_token: lock.token });
+}
+
+#[test]
+fn what_was_given_back_before_a_lost_past_is_heard_of_is_not_called_lost() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    let known = house.state.locks().next().unwrap().clone();
+    house.release("a", "x");
+    mourn(&mut house, &known);
+    let session = SessionId::parse("a").unwrap();
+    assert_eq!(house.state.lost_of(&session).count(), 0);
+    let Answer::Opened { restored, .. } = house.tell(Command::OpenSession { actor: actor("a") }) else { panic!() };
+    assert!(restored.is_empty(), "nobody wants it back: {restored:?}");
+}
+
+#[test]
+fn the_id_of_a_lock_that_a_lost_past_gave_is_not_given_again() {
+    let mut lost = House::new();
+    lost.granted("a", "x");
+    lost.granted("a", "y");
+    let gone = lost.state.locks().max_by_key(|lock| lock.token).unwrap().clone();
+    // The same past, without its last moment.
+    let mut house = House::new();
+    house.granted("a", "x");
+    mourn(&mut house, &gone);
+    house.granted("a", "z");
+    assert!(house.state.lock(gone.id).is_none(), "{:?}", house.state.lock(gone.id));
+}
+
+#[test]
+fn a_token_means_the_span_that_it_came_with() {
+    let mut house = House::new();
+    let first = house.granted("a", "f#1-10");
+    let second = house.granted("a", "f#20-30");
+    let release = |token| Command::Release {
+        actor: actor("a"),
+        which: Which::Key(Key::parse("f").unwrap(), None),
+        token: Some(token),
+        request: None,
+    };
+    let Answer::Released { locks } = house.tell(release(first)) else { panic!() };
+    assert_eq!(locks.iter().map(|lock| lock.token).collect::<Vec<_>>(), [first]);
+    assert!(matches!(house.refused(release(first)), Refusal::LockLost { .. }));
+    let Answer::Released { locks } = house.tell(release(second)) else { panic!() };
+    assert_eq!(locks.len(), 1);
+}

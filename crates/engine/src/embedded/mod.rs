@@ -89,6 +89,10 @@ impl Engine for Embedded {
         "file"
     }
 
+    fn opening_takes_room(&self) -> bool {
+        true
+    }
+
     fn place(&self) -> String {
         format!("file:{}", self.dir.display())
     }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
@@ -76,6 +77,16 @@ impl fmt::Debug for Disk {
     }
 }
 
+/// Syncs a file that is still there. What is written into one that was removed is gone with this process, and another may have
+/// begun a new one in its place.
+fn sync_kept(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    match file.metadata()?.nlink() {
+        0 => Err(io::Error::other("somebody removed the files of the ledger")),
+        _ => Ok(()),
+    }
+}
+
 /// What the thread waits for, so that it is woken only when that helps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sleep {
@@ -88,7 +99,7 @@ enum Sleep {
 impl Syncer {
     /// Starts the thread of a ledger that is durable up to `revision`.
     pub(super) fn start(revision: u64) -> io::Result<Syncer> {
-        Syncer::start_with(revision, Disk { sync: Box::new(File::sync_data), quick: QUICK })
+        Syncer::start_with(revision, Disk { sync: Box::new(sync_kept), quick: QUICK })
     }
 
     fn start_with(revision: u64, disk: Disk) -> io::Result<Syncer> {

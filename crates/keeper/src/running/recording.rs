@@ -367,6 +367,7 @@ impl Running {
     /// Folds what others wrote, and tells whoever was waiting for it. `None`: it can't be read, and all is over.
     pub(super) fn fold(&mut self, delta: Delta) -> Option<Folded> {
         self.contention.seen(&delta);
+        let known_until = self.desk.state().stamp().time;
         let mut folded = match self.desk.fold(delta) {
             Ok(folded) => folded,
             Err(error) => {
@@ -380,7 +381,8 @@ impl Running {
             let (lost, last_token) = (rewritten.known.len(), rewritten.last_token);
             tracing::warn!(space = %self.space, %position, lost, "the ledger was rewritten: what was known of it is void");
             self.outlets.rewrites.fetch_add(1, Ordering::Relaxed);
-            self.published = 0;
+            // What is new: entries that were told before have other numbers now, or are gone.
+            self.published = self.desk.state().history().made_until(known_until);
             self.durable_revision = position.revision;
             folded.unplaced.extend(std::mem::take(&mut self.parked).into_iter().map(|parked| parked.ticket));
             let mourned = self.mourned.get_or_insert(Rewritten { last_token, known: Vec::new() });

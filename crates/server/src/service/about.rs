@@ -50,6 +50,8 @@ impl Service {
             Err(no) => return Err(no),
         };
         let keeper = keeper.ok();
+        // One engine, one strength, also for a space that nobody has used.
+        let lasting = self.spaces.keeper(&self.default_space).await.ok();
         let Settings { rules, default_ttl, heartbeat_interval, .. } = &self.settings;
         json(&ServiceStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -58,7 +60,7 @@ impl Service {
             engine: self.engine.place(),
             engine_from: self.about.engine_from.clone(),
             durability: self.about.durability.clone(),
-            strength: keeper.as_ref().map(|keeper| keeper.strength().to_string()).unwrap_or_default(),
+            strength: lasting.map(|keeper| keeper.strength().to_string()).unwrap_or_default(),
             rewrites: keeper.as_ref().map_or(0, Keeper::rewrites),
             full: keeper.as_ref().is_some_and(Keeper::is_full),
             space: space.to_string(),

@@ -24,7 +24,6 @@ use lockkeeper_wire::request::{
 };
 use lockkeeper_wire::word::Word;
 
-use super::policy::give_back;
 use super::{Acquired, Body, Caller, HISTORY_DEFAULT, LIST_DEFAULT, LIST_MAX, Noted, Service, json, unexpected};
 use crate::door;
 use crate::refusal::{self, No};
@@ -56,7 +55,7 @@ impl Service {
             // The policy may have changed meanwhile.
             let keys = new.iter().map(|lock| &lock.target.key);
             if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), keys) {
-                give_back(&keeper, &actor, new).await?;
+                keeper.give_back(actor.session, new.iter().map(|lock| lock.id).collect()).await;
                 return Err(no);
             }
         }

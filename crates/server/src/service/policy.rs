@@ -3,12 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
-use lockkeeper_core::command::{Actor, Command};
 use lockkeeper_core::key::Key;
-use lockkeeper_core::lock::Lock;
 use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Trust, Verdict};
 use lockkeeper_core::session::AgentName;
-use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::PolicyVerdict;
 use lockkeeper_wire::operation::{Operation, TABLE};
 use lockkeeper_wire::request::{Asker, PolicyCheckRequest};
@@ -169,13 +166,6 @@ impl Service {
             rule: verdict.rule,
         })
     }
-}
-
-/// Gives back what came to be denied between the question and the answer.
-pub(super) async fn give_back(keeper: &Keeper, actor: &Actor, locks: &[Arc<Lock>]) -> Result<(), No> {
-    let (session, locks) = (actor.session.clone(), locks.iter().map(|lock| lock.id).collect());
-    keeper.ask(Command::GiveBack { session, locks, even_if_heard: true }).await?;
-    Ok(())
 }
 
 /// Judges an operation, and the other one that it comes down to: a pause and a room keep others out as a lock does, and

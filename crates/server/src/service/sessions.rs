@@ -22,7 +22,6 @@ use lockkeeper_wire::word::Word;
 use tokio::time::Instant;
 
 use super::locks::pauses_of;
-use super::policy::give_back;
 use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
 use crate::refusal::No;
 use crate::view::{self, Viewer};
@@ -53,7 +52,7 @@ impl Service {
             match self.permit(Operation::Acquire, caller, Some(&actor.agent), Some(&lock.target.key)) {
                 Ok(()) => back.push(lock),
                 Err(no) => {
-                    give_back(&keeper, &actor, std::slice::from_ref(&lock)).await?;
+                    keeper.give_back(actor.session.clone(), vec![lock.id]).await;
                     left.push((lock.target.clone(), no));
                 }
             }

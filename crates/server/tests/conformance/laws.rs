@@ -16,6 +16,7 @@ macro_rules! laws {
         $crate::laws!(@each $house:
             overlapping_lines_are_refused_with_all_that_helps
             other_lines_are_granted
+            lines_behind_a_colon_are_lines
             asking_again_refreshes
             p9_a_set_is_whole_or_nothing
             readers_share_and_writers_do_not
@@ -83,6 +84,26 @@ pub(crate) fn other_lines_are_granted(house: &House) {
     house.granted("b", "f", json!({ "start_line": 60, "end_line": -1 }));
     house.refused(ACQUIRE, wanting("c", "f", json!({ "start_line": 1_000_000, "end_line": null })), 409, "busy");
     house.refused(ACQUIRE, wanting("c", "f", json!({})), 409, "busy");
+}
+
+pub(crate) fn lines_behind_a_colon_are_lines(house: &House) {
+    let held = house.granted("a", "src/f.rs:10-20", json!({}));
+    assert_eq!(
+        (&held["file_path"], &held["start_line"], &held["end_line"]),
+        (&json!("src/f.rs"), &json!(10), &json!(20))
+    );
+    house.refused(ACQUIRE, wanting("b", "src/f.rs", json!({})), 409, "busy");
+    house.granted("b", "src/f.rs:30-", json!({}));
+    let looked = house.ask(Operation::Check, json!({ "session_id": "b", "file_paths": ["src/f.rs:15"] })).1;
+    assert_eq!(looked["free"], json!(false), "{looked}");
+    for slip in ["src/f.rs:10:5", "src/f.rs:0", "src/f.rs:9-3"] {
+        house.refused(ACQUIRE, wanting("c", slip, json!({})), 422, "invalid_range");
+    }
+    // A file that is really called so is meant by whoever says its lines by number.
+    house.granted("c", "src/g.rs:7", json!({ "start_line": 1 }));
+    house.granted("d", "src/g.rs", json!({}));
+    assert_eq!(house.ask(RELEASE, release("a", "src/f.rs:10-20")).0, 200);
+    house.granted("c", "src/f.rs:10-20", json!({}));
 }
 
 pub(crate) fn asking_again_refreshes(house: &House) {

@@ -115,7 +115,7 @@ impl From<std::io::Error> for Failure {
 }
 
 impl From<InvalidPath> for Failure {
-    fn from(InvalidPath { word, message }: InvalidPath) -> Failure {
-        Failure::Question { word, message, hint: None }
+    fn from(InvalidPath { word, message, meant }: InvalidPath) -> Failure {
+        Failure::Question { word, message, hint: meant.map(|meant| format!("write {meant}")) }
     }
 }

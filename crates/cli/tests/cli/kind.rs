@@ -26,6 +26,45 @@ fn an_answer_that_can_not_be_written_is_a_failure_unless_nobody_wants_it() {
 }
 
 #[test]
+fn whoever_follows_ends_when_nobody_reads_any_more() {
+    let house = House::new();
+    let proof = house.path().join("proof").display().to_string();
+    assert_eq!(house.say("a", &["proof", "init", &proof, "--profile", "doc"]).code, 0);
+    house.json("a", &["lock", "acquire", "src/auth.rs"]);
+    let first = house.json("a", &["lock", "history"])["events"][0]["id"].as_str().expect("an id").to_owned();
+    house.json("a", &["lock", "acquire", "src/other.rs"]);
+    for arguments in [
+        &["watch"][..],
+        &["watch", "--json"],
+        &["watch", "--after", &first],
+        &["proof", "watch", &proof],
+        &["proof", "watch", &proof, "--json"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let mut watch = house.command("a", arguments);
+        let watch = watch.stdout(writer).stderr(Stdio::piped()).spawn().expect("the program runs");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(reader);
+        let ended = finish(watch);
+        assert!(ended.code == 0 && ended.err.is_empty(), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn whoever_follows_and_is_not_read_starts_no_service() {
+    let house = House::new();
+    house.json("a", &["lock", "list"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut watch = house.command("a", &["watch"]);
+    let watch = watch.stdout(writer).stderr(Stdio::piped()).spawn().expect("the program runs");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(reader);
+    assert_eq!(house.say("a", &["stop"]).code, 0);
+    finish(watch);
+    assert!(house.say("a", &["stop"]).out.contains("No service runs"));
+}
+
+#[test]
 fn a_service_whose_socket_is_gone_is_named_by_stop() {
     let house = House::new();
     house.say("a", &["lock", "list"]);

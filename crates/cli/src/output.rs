@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
 use lockkeeper_core::text::is_unprintable;
+use lockkeeper_core::time::Millis;
 use lockkeeper_wire::answer::{LockView, Refused};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -172,7 +173,12 @@ pub(crate) fn moment(rfc3339: &str) -> String {
 }
 
 pub(crate) fn millis(ms: u64) -> String {
-    lockkeeper_core::time::Millis(ms).to_string()
+    Millis(ms).to_string()
+}
+
+/// To the nearest second, for what was asked for a moment ago: five minutes are not 4 min 59 s.
+pub(crate) fn rounded(ms: u64) -> Millis {
+    Millis(if ms < 1000 { ms } else { ms.saturating_add(500) / 1000 * 1000 })
 }
 
 pub(crate) fn bold(text: &str) -> String {

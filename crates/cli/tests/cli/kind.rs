@@ -107,6 +107,17 @@ fn a_second_person_is_told_whose_room_it_is() {
 }
 
 #[test]
+fn a_room_that_stays_open_for_longer_is_said_to() {
+    let house = House::new();
+    assert_eq!(house.say("bob", &["room", "open", "doc/x.md"]).out, "Agents keep out of doc/x.md for 30 min\n");
+    let again = house.say("bob", &["room", "open", "doc/x.md", "--for", "1m"]).out;
+    assert!(!again.contains("for 1 min") && again.contains("as it was opened before"), "{again}");
+    assert!(again.contains("lockkeeper room close doc/x.md"), "{again}");
+    let longer = house.say("bob", &["room", "open", "doc/x.md", "--for", "1h"]).out;
+    assert_eq!(longer, "Agents keep out of doc/x.md for 1 h\n");
+}
+
+#[test]
 fn whoever_waits_to_restore_is_told_for_how_long_each_is_waited_for() {
     let house = House::new();
     house.json("a", &["lock", "acquire", "f", "--ttl", "1s"]);

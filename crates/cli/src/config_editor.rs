@@ -200,13 +200,25 @@ fn told(error: Error) -> Failure {
         }
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => (Word::InvalidPath, None),
         Error::Io { .. } => return Failure::Other(error.into()),
-        Error::Refused(reason) if reason.contains("expected a string") => {
+        Error::Refused(reason) if reason.contains(" is a text, not ") => {
             (Word::InvalidRequest, Some("--string takes the value as a text"))
         }
         _ => (Word::InvalidRequest, None),
     };
     let nothing = if matches!(error, Error::Unsynced { .. }) { "" } else { "; nothing was changed" };
     Failure::Question { word, message: format!("{error}{nothing}"), hint: hint.map(str::to_owned) }
+}
+
+/// The same for a change of one key: the file was not written, so that nobody can look at its lines.
+fn told_of_key(error: Error) -> Failure {
+    match error {
+        Error::Refused(reason) => {
+            let behind = reason.strip_prefix("line ").and_then(|reason| reason.split_once(": "));
+            let plain = behind.filter(|(line, _)| line.bytes().all(|byte| byte.is_ascii_digit()));
+            told(Error::Refused(plain.map_or(reason.as_str(), |(_, reason)| reason).to_owned()))
+        }
+        other => told(other),
+    }
 }
 
 /// The names of a key without items, as settings are known by.

@@ -118,6 +118,34 @@ fn a_room_that_stays_open_for_longer_is_said_to() {
 }
 
 #[test]
+fn doctor_does_not_contradict_itself_about_a_broken_policy() {
+    let house = House::new();
+    let policy = house.path().join("policy.toml");
+    std::fs::write(&policy, "[[rule]]\nname = = 5\n").expect("written");
+    let doctor = |arguments: &[&str]| {
+        let mut doctor = house.command("a", arguments);
+        said(doctor.env("LOCKKEEPER_POLICY", &policy).output().expect("the program runs"))
+    };
+    let told = doctor(&["doctor"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    for line in ["BAD to serve", "BAD policy", "BAD service"] {
+        assert!(told.out.lines().any(|said| said.starts_with(line)), "{line}: {told:?}");
+    }
+    assert!(!told.out.contains("mend: mend") && told.out.contains("policy.toml: line 2: "), "{told:?}");
+    let known = |line: &str| ["ok  ", "BAD ", "                mend: "].iter().any(|begin| line.starts_with(begin));
+    assert!(told.out.lines().all(known), "{told:?}");
+    // One that runs goes on with the policy before.
+    std::fs::write(&policy, "").expect("written");
+    assert_eq!(doctor(&["lock", "list"]).code, 0);
+    std::fs::write(&policy, "[[rule]]\nname = = 5\n").expect("written");
+    let told = doctor(&["doctor"]);
+    assert!(told.out.contains("BAD to serve") && told.out.contains("ok  service"), "{told:?}");
+    let reload = doctor(&["policy", "reload"]);
+    assert!(reload.code == 2 && reload.err.lines().count() == 1, "{reload:?}");
+    assert!(reload.err.ends_with(". The policy before stays in force.\n"), "{reload:?}");
+}
+
+#[test]
 fn whoever_waits_to_restore_is_told_for_how_long_each_is_waited_for() {
     let house = House::new();
     house.json("a", &["lock", "acquire", "f", "--ttl", "1s"]);

@@ -171,14 +171,35 @@ fn report<T>(context: &Context, verb: &str, key: &Key, changed: &Changed<T>) {
     }
 }
 
+/// A service that runs has read its settings already.
+fn warn_of_service(context: &Context, key: &Key) {
+    // The service that is configured elsewhere reads other settings.
+    let here = context.config().ok().filter(|config| config.url().is_none() && context.global.url.is_none());
+    if !here.is_some_and(|config| lockkeeper_client::listens(&config.socket())) {
+        return;
+    }
+    match known::reader(key) {
+        Some(known::Reader::Service) => {
+            note!("The service that runs keeps the value before until it is started anew: lockkeeper stop");
+        }
+        Some(known::Reader::Reload) => {
+            note!("The service that runs keeps the policy before until it is told: lockkeeper policy reload");
+        }
+        Some(known::Reader::Command) | None => {}
+    }
+}
+
 /// A variable that comes before the files is worth a word.
-fn warn(context: &Context, chosen: &Chosen, key: &Key) {
+fn warn<T>(context: &Context, chosen: &Chosen, key: &Key, changed: &Changed<T>) {
     let variable = known::find(key).and_then(known::Known::variable);
     if let Some(variable) = variable.filter(|_| chosen.whose != Whose::Other && !context.global.json) {
         note!("{variable} is set in the environment and comes first");
     }
     if chosen.whose == Whose::Repository && dotted(key).as_deref() == Some("space") && !context.global.json {
         note!("Locks that are held stay in the space that was before, and are not seen from here.");
+    }
+    if changed.written && chosen.whose == Whose::User && !context.global.json {
+        warn_of_service(context, key);
     }
 }
 

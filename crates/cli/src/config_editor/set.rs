@@ -45,7 +45,7 @@ impl Set {
         chosen.make_folder()?;
         let changed = editor.set(&key, &value).map_err(told_of_key)?;
         report(context, "set", &key, &changed);
-        warn(context, &chosen, &key);
+        warn(context, &chosen, &key, &changed);
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ impl Unset {
             return Err(told(Error::NotFound(key.to_string())));
         }
         report(context, "unset", &key, &changed);
-        warn(context, &chosen, &key);
+        warn(context, &chosen, &key, &changed);
         Ok(())
     }
 }

@@ -25,6 +25,12 @@ pub(crate) fn instead(word: &str, other: &str) -> Option<String> {
     typed.iter().any(|typed| typed == word).then(|| joined(with_other(&typed, word, other)))
 }
 
+/// The command with one word more, before the one at this place.
+pub(crate) fn with_word(typed: &[String], at: usize, word: &str) -> String {
+    let (before, behind) = typed.split_at(at);
+    joined(before.iter().cloned().chain([word.to_owned()]).chain(behind.iter().cloned()))
+}
+
 /// What stands behind `--` is another program's.
 fn with_other(typed: &[String], word: &str, other: &str) -> impl Iterator<Item = String> {
     let behind = typed.iter().position(|word| word == "--").unwrap_or(typed.len());

@@ -33,3 +33,26 @@ fn a_bad_range_is_refused_with_the_command_that_was_probably_meant() {
         assert!(said.code == 2 && said.err.starts_with("invalid_range: ") && said.err.ends_with(&hint), "{said:?}");
     }
 }
+
+#[test]
+fn a_verb_without_its_group_is_answered_with_the_whole_command() {
+    let house = House::new();
+    for (typed, whole) in [
+        (&["acquire", "src/auth.rs", "-m", "fix it"][..], "lockkeeper lock acquire src/auth.rs -m 'fix it'"),
+        (&["release", "--all"], "lockkeeper lock release --all"),
+        (&["renew"], "lockkeeper lock renew"),
+        (&["list"], "lockkeeper lock list"),
+        (&["--json", "check", "src/auth.rs"], "lockkeeper --json lock check src/auth.rs"),
+        (&["history"], "lockkeeper lock history"),
+        (&["force-release", "src/auth.rs", "-m", "y"], "lockkeeper lock force-release src/auth.rs -m y"),
+        (&["pause", "FEAT-1", "-m", "y"], "lockkeeper feature pause FEAT-1 -m y"),
+        (&["open", "x.md"], "lockkeeper session open x.md\nHint: lockkeeper room open x.md"),
+    ] {
+        let said = house.say("a", typed);
+        assert!(said.code == 2 && said.err.ends_with(&format!("\nHint: {whole}\n")), "{typed:?}: {said:?}");
+    }
+    for typed in [&["feature", "acquire", "x"][..], &["acquier", "x"]] {
+        let said = house.say("a", typed);
+        assert!(said.code == 2 && said.err.starts_with("error: unrecognized subcommand"), "{typed:?}: {said:?}");
+    }
+}

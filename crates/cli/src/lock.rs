@@ -37,7 +37,7 @@ pub(crate) enum Lock {
     Check(check::Check),
     /// Show what happened lately.
     History(history::History),
-    /// Take a lock away from its holder.
+    /// Take all locks on a file, or one of them, away from their holders.
     ForceRelease(force_release::ForceRelease),
 }
 

@@ -13,10 +13,31 @@ pub(crate) fn commands(refused: &Refused, keys: &[String]) -> Vec<String> {
         let path = key.rsplit_once(':').map_or(key.as_str(), |(path, _)| path);
         let lines = crate::output::lines(Some(free.start_line), free.end_line);
         let other = format!("{path}:{lines}");
-        found.push(joined(typed.iter().map(|word| if word == key { other.clone() } else { word.clone() })));
+        found.push(joined(with_other(&typed, key, &other)));
     }
     found.push(joined(with_wait(&typed, wait_for(refused))));
     found
+}
+
+/// The command with another word in the place of one; `None`: that one does not stand by itself.
+pub(crate) fn instead(word: &str, other: &str) -> Option<String> {
+    let typed: Vec<String> = std::env::args().collect();
+    typed.iter().any(|typed| typed == word).then(|| joined(with_other(&typed, word, other)))
+}
+
+/// The command with one word more, before the one at this place.
+pub(crate) fn with_word(typed: &[String], at: usize, word: &str) -> String {
+    let (before, behind) = typed.split_at(at);
+    joined(before.iter().cloned().chain([word.to_owned()]).chain(behind.iter().cloned()))
+}
+
+/// What stands behind `--` is another program's.
+fn with_other(typed: &[String], word: &str, other: &str) -> impl Iterator<Item = String> {
+    let behind = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+    typed
+        .iter()
+        .enumerate()
+        .map(move |(at, typed)| (if at < behind && typed == word { other } else { typed }).to_owned())
 }
 
 /// The command with another wait, before whatever stands behind `--`.
@@ -70,6 +91,12 @@ mod tests {
     fn a_wait_is_put_before_the_command_that_is_run() {
         let typed = ["lockkeeper", "run", "a b", "--wait", "1s", "--", "make", "x"].map(str::to_owned);
         assert_eq!(joined(with_wait(&typed, "30s".to_owned())), "lockkeeper run 'a b' --wait 30s -- make x");
+    }
+
+    #[test]
+    fn another_key_is_put_only_where_a_key_stands() {
+        let typed = ["lockkeeper", "run", "f:3-1", "--", "wc", "f:3-1"].map(str::to_owned);
+        assert_eq!(joined(with_other(&typed, "f:3-1", "f:1-3")), "lockkeeper run f:1-3 -- wc f:3-1");
     }
 
     #[test]

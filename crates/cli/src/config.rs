@@ -1,5 +1,7 @@
 //! Settings: flags, then the environment, then lockkeeper.toml in the repository, then the user's own.
 
+mod mistake;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -512,8 +514,8 @@ pub(crate) fn text_of(path: &Path, bytes_max: u64) -> std::io::Result<String> {
 pub(crate) fn read_policy(path: &Path) -> Result<Policy> {
     let place = || format!("the policy {}", path.display());
     let text = text_of(path, POLICY_BYTES_MAX).with_context(place)?;
-    let text: PolicyText = toml::from_str(&text).with_context(place)?;
-    policy(text).with_context(place)
+    let read = toml::from_str(&text).map_err(|error| mistake::told(&text, &error));
+    policy(read.with_context(place)?).with_context(place)
 }
 
 /// The folder of the user's own settings file.
@@ -560,14 +562,8 @@ pub(crate) fn judge(text: &str, of_repository: bool) -> Result<()> {
     }
 }
 
-/// Reads a settings file. What is wrong is said by its line, which is not repeated: a URL may hold a password.
 fn parsed(text: &str) -> Result<ConfigFile> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
-        let at = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        // It repeats names of the file, which may come from anywhere.
-        anyhow::anyhow!("{at}{}", lockkeeper_core::text::one_line(error.message().trim()))
-    })
+    toml::from_str(text).map_err(|error| mistake::told(text, &error))
 }
 
 fn read(path: &Path) -> Result<ConfigFile> {

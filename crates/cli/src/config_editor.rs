@@ -171,14 +171,35 @@ fn report<T>(context: &Context, verb: &str, key: &Key, changed: &Changed<T>) {
     }
 }
 
+/// A service that runs has read its settings already.
+fn warn_of_service(context: &Context, key: &Key) {
+    // The service that is configured elsewhere reads other settings.
+    let here = context.config().ok().filter(|config| config.url().is_none() && context.global.url.is_none());
+    if !here.is_some_and(|config| lockkeeper_client::listens(&config.socket())) {
+        return;
+    }
+    match known::reader(key) {
+        Some(known::Reader::Service) => {
+            note!("The service that runs keeps the value before until it is started anew: lockkeeper stop");
+        }
+        Some(known::Reader::Reload) => {
+            note!("The service that runs keeps the policy before until it is told: lockkeeper policy reload");
+        }
+        Some(known::Reader::Command) | None => {}
+    }
+}
+
 /// A variable that comes before the files is worth a word.
-fn warn(context: &Context, chosen: &Chosen, key: &Key) {
+fn warn<T>(context: &Context, chosen: &Chosen, key: &Key, changed: &Changed<T>) {
     let variable = known::find(key).and_then(known::Known::variable);
     if let Some(variable) = variable.filter(|_| chosen.whose != Whose::Other && !context.global.json) {
         note!("{variable} is set in the environment and comes first");
     }
     if chosen.whose == Whose::Repository && dotted(key).as_deref() == Some("space") && !context.global.json {
         note!("Locks that are held stay in the space that was before, and are not seen from here.");
+    }
+    if changed.written && chosen.whose == Whose::User && !context.global.json {
+        warn_of_service(context, key);
     }
 }
 
@@ -200,13 +221,25 @@ fn told(error: Error) -> Failure {
         }
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => (Word::InvalidPath, None),
         Error::Io { .. } => return Failure::Other(error.into()),
-        Error::Refused(reason) if reason.contains("expected a string") => {
+        Error::Refused(reason) if reason.contains(" is a text, not ") => {
             (Word::InvalidRequest, Some("--string takes the value as a text"))
         }
         _ => (Word::InvalidRequest, None),
     };
     let nothing = if matches!(error, Error::Unsynced { .. }) { "" } else { "; nothing was changed" };
     Failure::Question { word, message: format!("{error}{nothing}"), hint: hint.map(str::to_owned) }
+}
+
+/// The same for a change of one key: the file was not written, so that nobody can look at its lines.
+fn told_of_key(error: Error) -> Failure {
+    match error {
+        Error::Refused(reason) => {
+            let behind = reason.strip_prefix("line ").and_then(|reason| reason.split_once(": "));
+            let plain = behind.filter(|(line, _)| line.bytes().all(|byte| byte.is_ascii_digit()));
+            told(Error::Refused(plain.map_or(reason.as_str(), |(_, reason)| reason).to_owned()))
+        }
+        other => told(other),
+    }
 }
 
 /// The names of a key without items, as settings are known by.

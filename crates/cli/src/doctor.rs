@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::Args;
 use lockkeeper_client::{Client, Endpoint};
 use lockkeeper_core::space::Space;
+use lockkeeper_core::text::one_line;
 use lockkeeper_engine::Options;
 use lockkeeper_wire::answer::ServiceStatus;
 use lockkeeper_wire::operation::Operation;
@@ -39,7 +40,9 @@ fn well(what: &'static str, found: impl Into<String>) -> Finding {
 }
 
 fn ill(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-    Finding { what, well: false, found: found.into(), mend: Some(mend.into()) }
+    // One line each: what is wrong may come from a file.
+    let found = one_line(&found.into()).into_owned();
+    Finding { what, well: false, found, mend: Some(mend.into()) }
 }
 
 impl Doctor {
@@ -80,8 +83,11 @@ fn space(config: &Config) -> anyhow::Result<String> {
 }
 
 fn examine(context: &Context, config: &Config) -> Vec<Finding> {
+    let (settings, policy) = (config.settings(), config.policy());
+    let to_serve = to_serve(config, settings.is_ok(), policy.is_ok());
+    let can_start = to_serve.well;
     let mut findings = vec![
-        match config.settings() {
+        match settings {
             Ok(settings) => well(
                 "settings",
                 format!(
@@ -91,10 +97,7 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
             ),
             Err(error) => ill("settings", format!("{error:#}"), "mend the setting that is named"),
         },
-        match serve::check(config) {
-            Ok(()) => well("to serve", "nothing keeps a service from starting"),
-            Err(failure) => ill("to serve", describe(&failure), "mend it: no service starts with it"),
-        },
+        to_serve,
         match space(config) {
             Ok(space)
                 if config.place.shared == config.place.root && !config.place.root.join("lockkeeper.toml").exists() =>
@@ -113,19 +116,31 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
             Ok(session) => well("session", session),
             Err(_) => ill("session", "no terminal, and SESSION_ID is not set", "export SESSION_ID=my-agent-1"),
         },
-        match config.policy() {
+        match policy {
             Ok(policy) if policy.is_empty() => {
                 well("policy", "none: every agent may lock, and only the operator takes away")
             }
             Ok(policy) => well("policy", output::counted(policy.rule_names().count(), "rule")),
-            Err(error) => ill("policy", format!("{error:#}"), "mend it: no service starts with it"),
+            Err(error) => {
+                ill("policy", format!("{error:#}"), "correct it, then lockkeeper policy reload if a service runs")
+            }
         },
         home(&config.home),
         private("credential", &config.credential_file(), 0o077),
         disk(&config.home),
     ];
-    findings.extend(service(context, config));
+    findings.extend(service(context, config, can_start));
     findings
+}
+
+/// Whether a service could start, if none runs or the one that runs ends.
+fn to_serve(config: &Config, settings_well: bool, policy_well: bool) -> Finding {
+    match serve::check(config) {
+        Err(failure) => ill("to serve", describe(&failure), "correct it: no service starts with it"),
+        Ok(()) if !settings_well => ill("to serve", "no service starts with these settings", "see the line settings"),
+        Ok(()) if !policy_well => ill("to serve", "no service starts with this policy", "see the line policy"),
+        Ok(()) => well("to serve", "nothing keeps a service from starting"),
+    }
 }
 
 /// Whether a service can live there.
@@ -174,7 +189,7 @@ fn disk(home: &Path) -> Finding {
     }
 }
 
-fn service(context: &Context, config: &Config) -> Vec<Finding> {
+fn service(context: &Context, config: &Config, can_start: bool) -> Vec<Finding> {
     let configured = context.global.url.clone().or_else(|| config.url());
     let endpoint = match &configured {
         None => Ok(Endpoint::Unix(config.socket())),
@@ -186,8 +201,11 @@ fn service(context: &Context, config: &Config) -> Vec<Finding> {
         client.call::<ServiceStatus>(Operation::Status, &request)
     });
     match status {
-        Err(_) if configured.is_none() => {
+        Err(_) if configured.is_none() && can_start => {
             vec![well("service", "none runs; the next command starts one"), engine(config)]
+        }
+        Err(_) if configured.is_none() => {
+            vec![ill("service", "none runs, and none can start", "see the line to serve"), engine(config)]
         }
         Err(error) => {
             vec![ill("service", error.to_string(), "start it there, or unset LOCKKEEPER_URL to use one of your own")]

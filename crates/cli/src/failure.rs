@@ -81,6 +81,25 @@ impl Failure {
         }
     }
 
+    /// A wait that was too short, with the same command and a longer one.
+    pub(crate) fn waited(self) -> Failure {
+        match self {
+            Failure::Service(error) => Failure::taken(error, &[]),
+            other => other,
+        }
+    }
+
+    /// Another hint than the service's, for a refusal with this word.
+    pub(crate) fn hinting(self, word: Word, hint: impl FnOnce(&Refused) -> String) -> Failure {
+        match self {
+            Failure::Service(Error::Refused(mut refused)) if refused.error == word.text() => {
+                refused.hint = Some(hint(&refused));
+                Failure::Service(Error::Refused(refused))
+            }
+            other => other,
+        }
+    }
+
     /// Tells the user, in the form they asked for.
     pub(crate) fn report(&self, context: &Context) -> ExitCode {
         if let Some(body) = self.body() {
@@ -115,7 +134,7 @@ impl From<std::io::Error> for Failure {
 }
 
 impl From<InvalidPath> for Failure {
-    fn from(InvalidPath { word, message }: InvalidPath) -> Failure {
-        Failure::Question { word, message, hint: None }
+    fn from(InvalidPath { word, message, meant }: InvalidPath) -> Failure {
+        Failure::Question { word, message, hint: meant.map(|meant| format!("write {meant}")) }
     }
 }

@@ -12,11 +12,12 @@ use lockkeeper_wire::request::{
     FeatureCheckRequest, FeatureConflictsRequest, FeatureEndRequest, FeaturePauseRequest, FeatureRequest,
     FeatureResumeRequest, StatusRequest,
 };
+use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
-use crate::{config, lock};
+use crate::{again, config, lock};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Feature {
@@ -153,7 +154,8 @@ impl Pause {
             ..FeaturePauseRequest::default()
         };
         let patience = Duration::from_millis(wait.0);
-        let answer: Granted = context.ask_within(Operation::PauseFeature, request, patience)?;
+        let asked = context.ask_within(Operation::PauseFeature, request, patience);
+        let answer: Granted = asked.map_err(Failure::waited)?;
         if context.global.json {
             output::json(&answer);
             return Ok(());
@@ -167,7 +169,15 @@ impl Pause {
 impl Named {
     fn resume(self, context: &Context) -> Result<(), Failure> {
         let request = FeatureResumeRequest { feature_id: Some(self.id.clone()), ..FeatureResumeRequest::default() };
-        let answer: Changed = context.ask(Operation::ResumeFeature, request)?;
+        let asked = context.ask(Operation::ResumeFeature, request);
+        // To acquire the key, as is advised for others, would be one more pause.
+        let answer: Changed = asked.map_err(|failure: Failure| {
+            failure.hinting(Word::NotOwner, |refused| {
+                let owner = refused.conflicts.first().map_or("its holder", |conflict| conflict.owner.as_str());
+                let key = again::quoted(&format!("feature:{}:pause", self.id));
+                format!("ask {owner} to resume it, or as operator: lockkeeper lock force-release {key} -m WHY")
+            })
+        })?;
         if context.global.json {
             output::json(&answer);
         } else {

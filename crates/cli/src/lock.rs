@@ -17,7 +17,8 @@ use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output;
+use crate::place::InvalidPath;
+use crate::{again, lines, output};
 
 pub(crate) use acquire::Wanting;
 
@@ -36,7 +37,7 @@ pub(crate) enum Lock {
     Check(check::Check),
     /// Show what happened lately.
     History(history::History),
-    /// Take a lock away from its holder.
+    /// Take all locks on a file, or one of them, away from their holders.
     ForceRelease(force_release::ForceRelease),
 }
 
@@ -56,20 +57,32 @@ impl Lock {
 
 /// What was typed, as the service knows it.
 pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> {
-    let (file_path, lines) = context.config()?.place.key_and_lines(typed)?;
+    let (file_path, lines) = key_and_lines(context, typed)?;
     let Some(lines) = lines else { return Ok(LockSpec { file_path, ..LockSpec::default() }) };
-    let span = Span::parse(&lines).map_err(|error| Failure::Question {
-        word: Word::InvalidRange,
-        message: format!("{typed}: {error}."),
-        hint: Some(format!("lockkeeper lock acquire {file_path}:10-50")),
+    let span = Span::parse(&lines).map_err(|error| {
+        let path = typed.rsplit_once(':').map_or(typed, |(path, _)| path);
+        let meant = Some(lines::meant(path, &lines));
+        not_meant(typed, InvalidPath { word: Word::InvalidRange, message: format!("{typed}: {error}."), meant })
     })?;
     let start_line = Some(Whole::from(span.start()));
     Ok(LockSpec { file_path, start_line, end_line: span.last().map(Whole::from), mode: None })
 }
 
+fn key_and_lines(context: &Context, typed: &str) -> Result<(String, Option<String>), Failure> {
+    context.config()?.place.key_and_lines(typed).map_err(|invalid| not_meant(typed, invalid))
+}
+
+/// A refusal with the same command once more, and in it what was probably meant.
+fn not_meant(typed: &str, invalid: InvalidPath) -> Failure {
+    match invalid.meant.as_deref().and_then(|meant| again::instead(typed, meant)) {
+        Some(command) => Failure::Question { word: invalid.word, message: invalid.message, hint: Some(command) },
+        None => invalid.into(),
+    }
+}
+
 /// What was typed as a key, where lines of a file make no sense.
 pub(crate) fn whole_key(context: &Context, typed: &str) -> Result<String, Failure> {
-    let (file_path, lines) = context.config()?.place.key_and_lines(typed)?;
+    let (file_path, lines) = key_and_lines(context, typed)?;
     match lines {
         None => Ok(file_path),
         Some(_) => Err(Failure::Question {

@@ -12,6 +12,7 @@ mod context;
 mod doctor;
 mod failure;
 mod feature;
+mod lines;
 mod lock;
 mod mcp;
 mod otlp;
@@ -26,6 +27,7 @@ mod room;
 mod run;
 mod serve;
 mod session;
+mod slip;
 mod start;
 mod status;
 mod stop;
@@ -35,7 +37,9 @@ mod who;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use lockkeeper_wire::word::Word;
 
 use crate::context::{Context, Global};
 use crate::failure::Failure;
@@ -124,7 +128,14 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let Cli { global, verb } = Cli::parse();
+    let Cli { global, verb } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let Some(refused) = slip::told(&error, &Cli::command()) else { error.exit() };
+            output::refused(&refused);
+            return ExitCode::from(Word::InvalidRequest.exit_code());
+        }
+    };
     let context = Context::new(global);
     match dispatch(&context, verb) {
         Ok(()) if output::is_untold() => {

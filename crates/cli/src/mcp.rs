@@ -161,7 +161,7 @@ impl Desk {
         if let Some(lines) = lines {
             let span = lockkeeper_core::span::Span::parse(&lines).map_err(|error| {
                 let word = lockkeeper_wire::word::Word::InvalidRange;
-                refused(crate::place::InvalidPath { word, message: format!("{typed}: {error}.") })
+                refused(crate::place::InvalidPath::new(word, format!("{typed}: {error}.")))
             })?;
             fields.insert("start_line".to_owned(), json!(span.start()));
             fields.insert("end_line".to_owned(), json!(span.last()));
@@ -174,6 +174,7 @@ fn refused(invalid: crate::place::InvalidPath) -> Error {
     Error::Refused(Box::new(lockkeeper_wire::answer::Refused {
         error: invalid.word.text().to_owned(),
         message: invalid.message,
+        hint: invalid.meant.map(|meant| format!("ask for {meant}")),
         ..Default::default()
     }))
 }

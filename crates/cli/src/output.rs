@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
 use lockkeeper_core::text::is_unprintable;
+use lockkeeper_core::time::Millis;
 use lockkeeper_wire::answer::{LockView, Refused};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -24,9 +26,16 @@ pub(crate) use say;
 /// Something that was to be told is lost.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
+/// A write has failed: nothing more can be told.
+static OVER: AtomicBool = AtomicBool::new(false);
+
 /// Writes an answer, or takes note that it could not be written.
 pub(crate) fn write(out: &mut impl Write, bytes: &[u8]) {
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    if written.is_err() {
+        OVER.store(true, Ordering::Relaxed);
+    }
+    match written {
         // Whoever closed the pipe has read enough, and who closed the output wants nothing.
         Err(error) if error.kind() != ErrorKind::BrokenPipe && Errno::from_io_error(&error) != Some(Errno::BADF) => {
             UNTOLD.store(true, Ordering::Relaxed);
@@ -38,6 +47,17 @@ pub(crate) fn write(out: &mut impl Write, bytes: &[u8]) {
 /// Whether an answer could not be written, for another reason than that nobody wants to read it.
 pub(crate) fn is_untold() -> bool {
     UNTOLD.load(Ordering::Relaxed)
+}
+
+/// Whether nobody will read what is written from here on: a command that goes on by itself ends then. Looks at the pipe, too, so
+/// that it need not wait for something to write.
+pub(crate) fn is_over() -> bool {
+    let out = std::io::stdout();
+    let mut asked = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let gone = poll(&mut asked, Some(&now)).is_ok()
+        && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+    gone || OVER.load(Ordering::Relaxed)
 }
 
 /// How a line is printed that is only about the answer.
@@ -153,7 +173,12 @@ pub(crate) fn moment(rfc3339: &str) -> String {
 }
 
 pub(crate) fn millis(ms: u64) -> String {
-    lockkeeper_core::time::Millis(ms).to_string()
+    Millis(ms).to_string()
+}
+
+/// To the nearest second, for what was asked for a moment ago: five minutes are not 4 min 59 s.
+pub(crate) fn rounded(ms: u64) -> Millis {
+    Millis(if ms < 1000 { ms } else { ms.saturating_add(500) / 1000 * 1000 })
 }
 
 pub(crate) fn bold(text: &str) -> String {

@@ -10,6 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use lockkeeper_core::key::logical::PREFIXES;
 use lockkeeper_core::key::{Key, KeyKind};
+use lockkeeper_wire::word::Word;
+
+use crate::lines::{self, is_lines};
 
 /// The name of the file that settings of a repository are in.
 pub(crate) const CONFIG_FILE: &str = "lockkeeper.toml";
@@ -62,10 +65,7 @@ impl Place {
         // What is no path by its letters is not looked for on the disk.
         let relative = !Path::new(typed).is_absolute();
         if relative && let Err(error @ lockkeeper_core::key::InvalidKey::UnknownPrefix(_)) = Key::parse(typed) {
-            return Err(InvalidPath {
-                word: lockkeeper_wire::word::Word::OperationNotPermitted,
-                message: error.to_string(),
-            });
+            return Err(InvalidPath::new(Word::OperationNotPermitted, error.to_string()));
         }
         if typed.is_empty() || typed.chars().any(lockkeeper_core::text::is_unprintable) || typed.trim() != typed {
             return Ok(typed.to_owned()).and_then(|typed| checked(&typed).map(|()| typed));
@@ -124,24 +124,34 @@ impl Place {
             // `port:5432` is a key of no namespace, not a line of a file that is not there.
             Some((path, lines)) if is_lines(lines) && is_word(path) && !self.here.join(path).exists() => {
                 Err(match Key::parse(typed) {
-                    Err(error) => InvalidPath {
-                        word: lockkeeper_wire::word::Word::OperationNotPermitted,
-                        message: format!("{error}; and there is no file '{path}' whose lines could be meant"),
-                    },
+                    Err(error) => InvalidPath::new(
+                        Word::OperationNotPermitted,
+                        format!("{error}; and there is no file '{path}' whose lines could be meant"),
+                    ),
                     Ok(_) => invalid(typed, "there is no such file"),
                 })
             }
+            Some((path, column)) if is_lines(column) && self.is_line_of_a_file(path) => Err(with_column(path, column)),
             Some((path, lines)) if is_lines(lines) && !path.is_empty() => Ok((self.key(path)?, Some(lines.to_owned()))),
             // `x.rs:a-b` is a slip of the pen, not a key of a namespace `x.rs`.
             Some((path, lines)) if path.contains(['.', '/']) && !lines.contains('/') => Err(InvalidPath {
-                word: lockkeeper_wire::word::Word::InvalidRange,
+                word: Word::InvalidRange,
                 message: format!(
                     "'{}' is no range of lines; write 10-50, 10, or 10-.",
                     lockkeeper_core::text::one_line(lines)
                 ),
+                meant: Some(lines::meant(path, lines)),
             }),
             Some(_) | None => Ok((self.key(typed)?, None)),
         }
+    }
+
+    /// Whether this is `src/auth.rs:10`, and no file that is called so.
+    fn is_line_of_a_file(&self, typed: &str) -> bool {
+        let is_there = |path: &str| self.here.join(path).exists();
+        typed.rsplit_once(':').is_some_and(|(path, line)| {
+            is_lines(line) && !path.is_empty() && !is_there(typed) && (!is_word(path) || is_there(path))
+        })
     }
 }
 
@@ -153,38 +163,43 @@ fn is_word(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'-' || b == b'_')
 }
 
-/// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.
-fn is_lines(text: &str) -> bool {
-    !text.is_empty()
-        && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
-        && text.bytes().any(|b| b.is_ascii_digit())
-}
-
 /// A path that can't be a key, before the service is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidPath {
-    pub(crate) word: lockkeeper_wire::word::Word,
+    pub(crate) word: Word,
     pub(crate) message: String,
+    /// What was probably meant, as it would be typed.
+    pub(crate) meant: Option<String>,
+}
+
+impl InvalidPath {
+    pub(crate) fn new(word: Word, message: impl Into<String>) -> InvalidPath {
+        InvalidPath { word, message: message.into(), meant: None }
+    }
+}
+
+/// A line and its column, as compilers print a place.
+fn with_column(line: &str, column: &str) -> InvalidPath {
+    let shown = lockkeeper_core::text::one_line(line);
+    let meant = line.rsplit_once(':').map(|(path, line)| lines::meant(path, line));
+    let message = format!("'{shown}:{column}' names a line and a column; lines can be locked, and columns can't.");
+    InvalidPath { word: Word::InvalidRange, message, meant }
 }
 
 fn invalid(typed: &str, why: &str) -> InvalidPath {
     let typed: String = lockkeeper_core::text::one_line(typed).chars().take(80).collect();
-    InvalidPath {
-        word: lockkeeper_wire::word::Word::InvalidPath,
-        message: format!("'{typed}' can't be locked: {why}."),
-    }
+    InvalidPath::new(Word::InvalidPath, format!("'{typed}' can't be locked: {why}."))
 }
 
 fn checked(key: &str) -> Result<(), InvalidPath> {
     use lockkeeper_core::key::InvalidKey;
-    use lockkeeper_wire::word::Word;
     let Err(error) = Key::parse(key) else { return Ok(()) };
     let word = match &error {
         InvalidKey::Path { .. } => Word::InvalidPath,
         InvalidKey::Logical { .. } => Word::InvalidKey,
         InvalidKey::UnknownPrefix(_) | InvalidKey::GitDirectory => Word::OperationNotPermitted,
     };
-    Err(InvalidPath { word, message: error.to_string() })
+    Err(InvalidPath::new(word, error.to_string()))
 }
 
 fn split_stars(typed: &str) -> (&str, &str) {
@@ -310,13 +325,13 @@ mod tests {
         let place = Place::around(&root).unwrap();
         for typed in ["../x", "/etc/passwd", "out.rs", "src/../../x", "a\0b", "a\x1bb", "", "."] {
             let refused = place.key(typed).expect_err(typed);
-            assert_eq!(refused.word, lockkeeper_wire::word::Word::InvalidPath, "{typed}: {refused:?}");
+            assert_eq!(refused.word, Word::InvalidPath, "{typed}: {refused:?}");
         }
         assert!(place.key("src").unwrap_err().message.contains("src/**"));
         assert_eq!(place.key("src/**").as_deref(), Ok("src/**"));
         for typed in [".git/index", ".git", "./.git", ".git/**", "src/../.git/config", ".GIT/index"] {
             let refused = place.key(typed).expect_err(typed);
-            assert_eq!(refused.word, lockkeeper_wire::word::Word::OperationNotPermitted, "{typed}: {refused:?}");
+            assert_eq!(refused.word, Word::OperationNotPermitted, "{typed}: {refused:?}");
         }
     }
 

@@ -140,7 +140,7 @@ fn event_body(event: &Event) -> Value {
 /// How long a claim has still to go, for people.
 fn remaining(claim: &Claim, now: jiff::Timestamp) -> String {
     match u64::try_from(claim.expires_at.duration_since(now).as_millis()) {
-        Ok(ms) if ms > 0 => output::millis(ms),
+        Ok(ms) if ms > 0 => output::rounded(ms).to_string(),
         _ => "expired".to_owned(),
     }
 }

@@ -5,15 +5,16 @@ mod releases;
 mod watch;
 
 use clap::{Args, Subcommand};
+use lockkeeper_core::time::Millis;
 use lockkeeper_wire::answer::{RoomChanged, RoomList};
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RoomRequest, StatusRequest};
 
-use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
+use crate::{again, config};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Room {
@@ -66,7 +67,7 @@ impl Open {
         let own = context.identity()?.session;
         let others = answer.room.as_ref().filter(|room| room.session_id != own);
         match others {
-            None => say!("Agents keep out of {} for {busy}", output::bold(&answer.file_path)),
+            None => told_own(&answer, busy),
             Some(room) => {
                 let (file, left) = (output::bold(&answer.file_path), output::millis(room.busy_for_ms));
                 say!(
@@ -82,6 +83,18 @@ impl Open {
         }
         Ok(())
     }
+}
+
+/// A room that is open for longer already stays open for longer.
+fn told_own(answer: &RoomChanged, asked: Millis) {
+    let left = answer.room.as_ref().map_or(asked.0, |room| room.busy_for_ms);
+    let file = &answer.file_path;
+    let before = if left > asked.0 {
+        format!(", as it was opened before; lockkeeper room close {} ends it", again::quoted(file))
+    } else {
+        String::new()
+    };
+    say!("Agents keep out of {} for {}{before}", output::bold(file), output::rounded(left));
 }
 
 impl Close {

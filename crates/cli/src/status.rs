@@ -52,7 +52,7 @@ impl Status {
         say!("HTTP        {}", status.listen.as_deref().unwrap_or("none; lockkeeper serve opens it"));
         say!(
             "Settings    TTL {}, heartbeat {}, quota {}",
-            output::millis(settings.default_ttl_ms),
+            ttl(context, settings.default_ttl_ms),
             output::millis(settings.heartbeat_interval_ms),
             match settings.rate_limit {
                 0 => "none".to_owned(),
@@ -64,6 +64,15 @@ impl Status {
             note!("Warning: {server} serves this space with other settings: {settings}");
         }
         done
+    }
+}
+
+/// The TTL that counts for commands here: what is set for this repository or user comes before what the service was started with.
+fn ttl(context: &Context, of_service: u64) -> String {
+    let here = context.config().ok().and_then(|config| config.default_ttl().ok().flatten());
+    match here.filter(|here| here.0 != of_service) {
+        Some(here) => format!("{here} here ({} for whoever asks the service itself)", output::millis(of_service)),
+        None => output::millis(of_service),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use lockkeeper_client::Error;
+use lockkeeper_client::{Answers, Error};
 use lockkeeper_wire::answer::EventView;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::EventsRequest;
@@ -16,6 +16,8 @@ use crate::output::{self, note, say};
 const AWAY_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long a service may take to open the stream.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often is looked whether anybody still reads.
+const READER_LOOK: Duration = Duration::from_millis(500);
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Goes on where it stopped when the service restarts.
@@ -32,20 +34,18 @@ impl Watch {
         let mut after = self.after;
         let client = context.client()?;
         let mut away_since: Option<Instant> = None;
-        loop {
+        while !output::is_over() {
             let request = EventsRequest { after: after.clone(), space: space.clone(), ..EventsRequest::default() };
             match client.stream(Operation::Events, &request, OPEN_TIME_MAX) {
                 Ok(events) => {
                     away_since = None;
-                    while let Ok(next) = events.next(Duration::from_secs(3600)) {
-                        let Some(body) = next else { continue };
-                        let event: EventView = serde_json::from_slice(&body).map_err(anyhow::Error::from)?;
-                        after = Some(event.id.clone());
-                        show(context, &event);
-                    }
+                    follow(context, &events, &mut after)?;
                 }
                 Err(Error::Unreachable(_)) if away_since.is_none_or(|since| since.elapsed() < AWAY_TIME_MAX) => {}
                 Err(error) => return Err(error.into()),
+            }
+            if output::is_over() {
+                break;
             }
             if away_since.is_none() {
                 note!("The service went away; waiting for it.");
@@ -54,7 +54,23 @@ impl Watch {
             std::thread::sleep(AGAIN_PAUSE);
             client.reopen();
         }
+        Ok(())
     }
+}
+
+/// Shows events until the stream ends, or nobody reads them any more.
+fn follow(context: &Context, events: &Answers, after: &mut Option<String>) -> Result<(), Failure> {
+    while let Ok(next) = events.next(READER_LOOK) {
+        if let Some(body) = next {
+            let event: EventView = serde_json::from_slice(&body).map_err(anyhow::Error::from)?;
+            *after = Some(event.id.clone());
+            show(context, &event);
+        }
+        if output::is_over() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn show(context: &Context, event: &EventView) {

@@ -223,6 +223,11 @@ impl NewEvent {
     /// In a ledger of the program, an event of a type that it does not know would make the proof unloadable for good, and
     /// so would one whose first field is not its type: both are refused.
     pub fn parse(json: &str, profile: Profile) -> Result<NewEvent> {
+        // serde reads the fields of an array by their places, and calls them by our names.
+        if !json.trim_start().starts_with('{') {
+            let form = "an event is a JSON object with a type, such as {\"type\":\"note\"}";
+            return Err(Error::InvalidEvent(form.to_owned()));
+        }
         // As it was written: what is no JSON does not become some by being made compact.
         let reading = read(json.as_bytes(), profile).map_err(Error::InvalidEvent)?;
         each_field_once(json).map_err(Error::InvalidEvent)?;

@@ -50,7 +50,7 @@ impl Watch {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut known: BTreeMap<Place, LockRow> = BTreeMap::new();
         let (mut first, mut away) = (true, false);
-        loop {
+        while !output::is_over() {
             match runtime.block_on(monitor.locks()) {
                 Ok(report) => {
                     if away {
@@ -72,6 +72,7 @@ impl Watch {
             // The runtime goes on meanwhile, and notices when the connection ends.
             runtime.block_on(async { tokio::time::sleep(interval).await });
         }
+        Ok(())
     }
 }
 

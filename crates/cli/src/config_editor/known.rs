@@ -17,23 +17,43 @@ pub(super) struct Known {
     pub(super) default: &'static str,
     /// Whether a repository may say it, too.
     of_repository: bool,
+    reader: Reader,
+}
+
+/// Who reads a setting, and so when it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// Each command, whenever it runs.
+    Command,
+    /// A service, when it starts.
+    Service,
+    /// A service, when it starts and when it is told to.
+    Reload,
 }
 
 const fn setting(key: &'static str, variables: &'static [&'static str], default: &'static str) -> Known {
-    Known { key, variables, late_variable: None, default, of_repository: false }
+    Known { key, variables, late_variable: None, default, of_repository: false, reader: Reader::Service }
 }
 
 const fn shared(known: Known) -> Known {
     Known { of_repository: true, ..known }
 }
 
+const fn by_commands(known: Known) -> Known {
+    Known { reader: Reader::Command, ..known }
+}
+
+const fn reloaded(known: Known) -> Known {
+    Known { reader: Reader::Reload, ..known }
+}
+
 pub(super) const ALL: [Known; 25] = [
-    shared(setting("space", &["LOCKKEEPER_SPACE"], "")),
-    shared(setting("worktrees", &[], "shared")),
-    shared(setting("lock.default_ttl", &["LOCK_TTL_MS"], "30s")),
+    by_commands(shared(setting("space", &["LOCKKEEPER_SPACE"], ""))),
+    by_commands(shared(setting("worktrees", &[], "shared"))),
+    by_commands(shared(setting("lock.default_ttl", &["LOCK_TTL_MS"], "30s"))),
     shared(setting("lock.heartbeat_interval", &[], "10s")),
     setting("lock.history_ttl", &["LOCK_HISTORY_TTL_SEC"], "7d"),
-    setting("url", &["LOCKKEEPER_URL"], ""),
+    by_commands(setting("url", &["LOCKKEEPER_URL"], "")),
     Known { late_variable: Some("REDIS_URL"), ..setting("engine", &["LOCKKEEPER_ENGINE", "LOCK_REDIS_URL"], "") },
     setting("durability", &["LOCKKEEPER_DURABILITY"], "always"),
     setting("quota.limit", &["LOCK_RATE_LIMIT_PER_MIN"], "60"),
@@ -45,11 +65,11 @@ pub(super) const ALL: [Known; 25] = [
     setting("redis.shared_space", &["LOCKKEEPER_REDIS_SHARED_SPACE"], ""),
     setting("redis.attempts", &[], "3"),
     setting("redis.backoff", &[], "100ms"),
-    setting("advisory.database_url", &["DATABASE_URL"], ""),
-    shared(setting("advisory.namespaces", &[], "")),
+    by_commands(setting("advisory.database_url", &["DATABASE_URL"], "")),
+    by_commands(shared(setting("advisory.namespaces", &[], ""))),
     setting("proof.directories", &[], ""),
-    setting("policy", &[], ""),
-    setting("policy_file", &["LOCKKEEPER_POLICY"], ""),
+    reloaded(setting("policy", &[], "")),
+    reloaded(setting("policy_file", &["LOCKKEEPER_POLICY"], "")),
     setting("listen", &["LOCKKEEPER_LISTEN"], "127.0.0.1:5625"),
     setting("allowed_hosts", &[], ""),
     setting("credentials", &[], ""),
@@ -73,6 +93,15 @@ fn is_set(name: &str) -> bool {
 pub(super) fn find(key: &Key) -> Option<&'static Known> {
     let key = dotted(key)?;
     ALL.iter().find(|known| known.key == key)
+}
+
+/// Who reads what a key names, or something in it: `credentials[0].file` is read by whoever reads `credentials`.
+pub(super) fn reader(key: &Key) -> Option<Reader> {
+    let key = key.to_string();
+    let within = |known: &&Known| {
+        key.strip_prefix(known.key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    ALL.iter().find(within).map(|known| known.reader)
 }
 
 pub(super) fn of_repository(key: &Key) -> bool {

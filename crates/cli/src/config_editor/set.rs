@@ -5,7 +5,7 @@ use std::io::Read;
 use clap::Args;
 use lockkeeper_config_editor::{Value, limits};
 
-use super::{EXAMPLES, Which, Whose, parsed, report, told, warn};
+use super::{EXAMPLES, Which, Whose, parsed, report, told_of_key, warn};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::password;
@@ -43,9 +43,9 @@ impl Set {
             )?;
         }
         chosen.make_folder()?;
-        let changed = editor.set(&key, &value).map_err(told)?;
+        let changed = editor.set(&key, &value).map_err(told_of_key)?;
         report(context, "set", &key, &changed);
-        warn(context, &chosen, &key);
+        warn(context, &chosen, &key, &changed);
         Ok(())
     }
 }

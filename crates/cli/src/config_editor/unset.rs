@@ -2,8 +2,9 @@
 
 use clap::Args;
 use lockkeeper_config_editor::Error;
+use lockkeeper_wire::word::Word;
 
-use super::{EXAMPLES, Which, parsed, report, told, warn};
+use super::{EXAMPLES, Which, parsed, report, told, told_of_key, warn};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -24,14 +25,15 @@ impl Unset {
         let editor = chosen.editor(self.which.wait()?)?;
         // Without a file there is nothing to lock.
         if editor.get(&key).map_err(told)?.is_none() {
-            return Err(told(Error::NotFound(format!("{key} in {}", chosen.path.display()))));
+            let message = format!("there is no '{key}' in {}; nothing was changed", chosen.path.display());
+            return Err(Failure::Question { word: Word::NotFound, message, hint: None });
         }
-        let changed = editor.unset(&key).map_err(told)?;
+        let changed = editor.unset(&key).map_err(told_of_key)?;
         if !changed.answer {
             return Err(told(Error::NotFound(key.to_string())));
         }
         report(context, "unset", &key, &changed);
-        warn(context, &chosen, &key);
+        warn(context, &chosen, &key, &changed);
         Ok(())
     }
 }

@@ -10,8 +10,17 @@ use crate::failure::Failure;
 use crate::lock;
 use crate::output::{self, say};
 
+const EXAMPLES: &str = "\
+Examples:
+  lockkeeper lock force-release src/auth.rs -m crashed          every lock on the file, your own too
+  lockkeeper lock force-release src/auth.rs:10-50 -m crashed    only the lock on just these lines
+  lockkeeper lock force-release lock-2757c6049058 -m crashed    only this lock
+
+Holders are told, and the history says who did it and why.";
+
 /// Its holder is told, and the history says who did it and why.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ForceRelease {
     /// A file, a file with lines, a key, or an id such as lock-2757c6049058.
     #[arg(value_name = "KEY|ID")]

@@ -56,7 +56,7 @@ impl History {
         }
         say!("Recent lock activity (last {}):", rows.len());
         output::table(
-            ["Time", "File", "Lines", "Action", "State", "Agent"],
+            ["Time", "File", "Lines", "Action", "State then", "Agent"],
             rows.into_iter()
                 .map(|row| [output::moment(&row.time), row.file, row.lines, row.action, row.state, row.agent]),
         );

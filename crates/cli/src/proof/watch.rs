@@ -10,7 +10,8 @@ use crate::failure::Failure;
 use crate::output::{self, say};
 use crate::proof::{Where, event_body};
 
-const PATIENCE: Duration = Duration::from_secs(3600);
+/// How often is looked whether anybody still reads.
+const READER_LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
@@ -29,8 +30,10 @@ impl Watch {
         let ledger = self.place.open()?;
         let mut at = self.after.map_or_else(|| ledger.sequence(), |after| Ok(Sequence(after)))?;
         let mut left = self.count.unwrap_or(u64::MAX);
-        while left > 0 {
-            ledger.wait_beyond(at, PATIENCE)?;
+        while left > 0 && !output::is_over() {
+            if ledger.wait_beyond(at, READER_LOOK)? <= at {
+                continue;
+            }
             for event in ledger.events_after(at) {
                 let event = event?;
                 if context.global.json {
@@ -40,7 +43,7 @@ impl Watch {
                 }
                 at = event.sequence;
                 left -= 1;
-                if left == 0 {
+                if left == 0 || output::is_over() {
                     break;
                 }
             }

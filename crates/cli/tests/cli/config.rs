@@ -90,7 +90,7 @@ fn a_wrong_setting_is_refused_with_the_reason_and_changes_nothing() {
         (vec!["--repository", "lock.default_ttl", "9000h"], "the default TTL is"),
         (vec!["--repository", "worktrees", "both"], "\"shared\" or \"separate\""),
         (vec!["space", "5"], "--string"),
-        (vec!["quota.limit", "many"], "invalid type"),
+        (vec!["quota.limit", "many"], "quota.limit is a whole number"),
         (vec!["durability", "sometimes"], "\"always\" or \"interval\""),
         (vec!["spaec", "x"], "did you mean 'space'"),
         (vec!["a..b", "x"], "a part of it is empty"),
@@ -287,4 +287,50 @@ fn a_home_that_depends_on_where_one_stands_is_refused() {
     let said = said(house.command("a", &["status"]).env("LOCKKEEPER_HOME", "rel").output().unwrap());
     assert!(said.code != 0 && said.err.contains("the whole path"), "{said:?}");
     assert!(!house.repository().join("rel").exists());
+}
+
+#[test]
+fn a_wrong_value_is_said_by_its_key_and_by_what_it_should_be() {
+    let house = House::new();
+    let said = house.say("a", &["config", "set", "quota.limit", "abc"]);
+    let told = "quota.limit is a whole number from 0 to 4294967295, not a text; nothing was changed\n";
+    assert!(said.code == 2 && said.err.ends_with(told), "{said:?}");
+    let said = house.say("a", &["config", "set", "space", "5"]);
+    assert!(said.code == 2 && said.err.contains("space is a text, not a number"), "{said:?}");
+    assert!(said.err.contains("--string"), "{said:?}");
+    assert_eq!(house.say("a", &["config", "set", "lock.default_ttl", "2m"]).code, 0);
+    assert_eq!(house.say("a", &["config", "unset", "lock.default_ttl"]).code, 0);
+    let twice = house.say("a", &["config", "unset", "lock.default_ttl"]);
+    assert!(twice.code == 4 && twice.err.contains("there is no 'lock.default_ttl' in /"), "{twice:?}");
+}
+
+#[test]
+fn a_setting_that_a_running_service_has_read_is_said_to_count_later() {
+    let house = House::new();
+    let note = "until it is started anew: lockkeeper stop";
+    let said = house.say("a", &["config", "set", "quota.limit", "120"]);
+    assert!(said.code == 0 && !said.err.contains(note), "none runs: {said:?}");
+    house.json("a", &["lock", "list"]);
+    let said = house.say("a", &["config", "set", "quota.limit", "121"]);
+    assert!(said.code == 0 && said.err.contains(note), "{said:?}");
+    let same = house.say("a", &["config", "set", "quota.limit", "121"]);
+    assert!(same.code == 0 && !same.err.contains(note), "{same:?}");
+    let said = house.say("a", &["config", "unset", "quota.limit"]);
+    assert!(said.code == 0 && said.err.contains(note), "{said:?}");
+    let said = house.say("a", &["config", "set", "policy_file", "p.toml"]);
+    assert!(said.code == 0 && said.err.contains("lockkeeper policy reload"), "{said:?}");
+    for own in [["lock.default_ttl", "2m"], ["worktrees", "shared"], ["advisory.namespaces.REPORTS", "100"]] {
+        let said = house.say("a", &["config", "set", "--user", own[0], own[1]]);
+        assert!(said.code == 0 && said.err.is_empty(), "{said:?}");
+    }
+}
+
+#[test]
+fn status_shows_the_ttl_that_counts_here() {
+    let house = House::new();
+    assert!(house.say("a", &["status"]).out.contains("TTL 30 s, heartbeat"));
+    assert_eq!(house.say("a", &["config", "set", "lock.default_ttl", "2m"]).code, 0);
+    let status = house.say("a", &["status"]).out;
+    assert!(status.contains("TTL 2 min here (30 s for whoever asks the service itself), heartbeat"), "{status}");
+    assert_eq!(house.json("a", &["lock", "acquire", "f"])["ttl_ms"], 120_000);
 }

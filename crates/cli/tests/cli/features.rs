@@ -285,3 +285,22 @@ fn asking_again_under_a_pause_says_so() {
     assert!(house.say("ann", &again).err.contains("Paused by lead"));
     assert_eq!(house.json("ann", &["session", "open"])["paused"][0]["owner"], "lead");
 }
+
+#[test]
+fn whoever_may_not_resume_is_not_told_to_pause() {
+    let house = House::new();
+    assert_eq!(house.say("boss", &["feature", "pause", "FEAT-123", "-m", "revision"]).code, 0);
+    let resume = house.say("worker", &["feature", "resume", "FEAT-123"]);
+    let hint = "Hint: ask boss to resume it, or as operator: \
+                lockkeeper lock force-release feature:FEAT-123:pause -m WHY\n";
+    assert!(resume.code == 4 && resume.err.ends_with(hint) && !resume.err.contains("acquire"), "{resume:?}");
+}
+
+#[test]
+fn a_pause_that_waited_in_vain_is_answered_with_a_longer_wait() {
+    let house = House::new();
+    house.json("boss", &["feature", "pause", "FEAT-123", "-m", "revision", "--ttl", "50s"]);
+    let late = house.say("late", &["feature", "pause", "FEAT-123", "-m", "mine too", "--wait", "1s"]);
+    let hint = "Hint: lockkeeper feature pause FEAT-123 -m 'mine too' --wait 1m\n";
+    assert!(late.code == 5 && late.err.ends_with(hint), "{late:?}");
+}

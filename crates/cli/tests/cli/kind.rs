@@ -26,6 +26,45 @@ fn an_answer_that_can_not_be_written_is_a_failure_unless_nobody_wants_it() {
 }
 
 #[test]
+fn whoever_follows_ends_when_nobody_reads_any_more() {
+    let house = House::new();
+    let proof = house.path().join("proof").display().to_string();
+    assert_eq!(house.say("a", &["proof", "init", &proof, "--profile", "doc"]).code, 0);
+    house.json("a", &["lock", "acquire", "src/auth.rs"]);
+    let first = house.json("a", &["lock", "history"])["events"][0]["id"].as_str().expect("an id").to_owned();
+    house.json("a", &["lock", "acquire", "src/other.rs"]);
+    for arguments in [
+        &["watch"][..],
+        &["watch", "--json"],
+        &["watch", "--after", &first],
+        &["proof", "watch", &proof],
+        &["proof", "watch", &proof, "--json"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let mut watch = house.command("a", arguments);
+        let watch = watch.stdout(writer).stderr(Stdio::piped()).spawn().expect("the program runs");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(reader);
+        let ended = finish(watch);
+        assert!(ended.code == 0 && ended.err.is_empty(), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn whoever_follows_and_is_not_read_starts_no_service() {
+    let house = House::new();
+    house.json("a", &["lock", "list"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut watch = house.command("a", &["watch"]);
+    let watch = watch.stdout(writer).stderr(Stdio::piped()).spawn().expect("the program runs");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(reader);
+    assert_eq!(house.say("a", &["stop"]).code, 0);
+    finish(watch);
+    assert!(house.say("a", &["stop"]).out.contains("No service runs"));
+}
+
+#[test]
 fn a_service_whose_socket_is_gone_is_named_by_stop() {
     let house = House::new();
     house.say("a", &["lock", "list"]);
@@ -65,6 +104,45 @@ fn a_second_person_is_told_whose_room_it_is() {
         second.starts_with("bob is in the room of doc/x.md already") && second.contains("until bob closes it"),
         "{second}"
     );
+}
+
+#[test]
+fn a_room_that_stays_open_for_longer_is_said_to() {
+    let house = House::new();
+    assert_eq!(house.say("bob", &["room", "open", "doc/x.md"]).out, "Agents keep out of doc/x.md for 30 min\n");
+    let again = house.say("bob", &["room", "open", "doc/x.md", "--for", "1m"]).out;
+    assert!(!again.contains("for 1 min") && again.contains("as it was opened before"), "{again}");
+    assert!(again.contains("lockkeeper room close doc/x.md"), "{again}");
+    let longer = house.say("bob", &["room", "open", "doc/x.md", "--for", "1h"]).out;
+    assert_eq!(longer, "Agents keep out of doc/x.md for 1 h\n");
+}
+
+#[test]
+fn doctor_does_not_contradict_itself_about_a_broken_policy() {
+    let house = House::new();
+    let policy = house.path().join("policy.toml");
+    std::fs::write(&policy, "[[rule]]\nname = = 5\n").expect("written");
+    let doctor = |arguments: &[&str]| {
+        let mut doctor = house.command("a", arguments);
+        said(doctor.env("LOCKKEEPER_POLICY", &policy).output().expect("the program runs"))
+    };
+    let told = doctor(&["doctor"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    for line in ["BAD to serve", "BAD policy", "BAD service"] {
+        assert!(told.out.lines().any(|said| said.starts_with(line)), "{line}: {told:?}");
+    }
+    assert!(!told.out.contains("mend: mend") && told.out.contains("policy.toml: line 2: "), "{told:?}");
+    let known = |line: &str| ["ok  ", "BAD ", "                mend: "].iter().any(|begin| line.starts_with(begin));
+    assert!(told.out.lines().all(known), "{told:?}");
+    // One that runs goes on with the policy before.
+    std::fs::write(&policy, "").expect("written");
+    assert_eq!(doctor(&["lock", "list"]).code, 0);
+    std::fs::write(&policy, "[[rule]]\nname = = 5\n").expect("written");
+    let told = doctor(&["doctor"]);
+    assert!(told.out.contains("BAD to serve") && told.out.contains("ok  service"), "{told:?}");
+    let reload = doctor(&["policy", "reload"]);
+    assert!(reload.code == 2 && reload.err.lines().count() == 1, "{reload:?}");
+    assert!(reload.err.ends_with(". The policy before stays in force.\n"), "{reload:?}");
 }
 
 #[test]

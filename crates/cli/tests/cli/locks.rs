@@ -122,6 +122,7 @@ fn the_states_of_a_lock_can_be_seen() {
     for state in ["requested", "active", "released", "expired"] {
         assert!(history.contains(state), "{state}: {history}");
     }
+    assert!(history.contains("STATE THEN"), "what a lock was, not what it is: {history}");
     assert!(!history.contains("rejected"), "{history}");
     let all = house.say("x", &["lock", "history", "--all"]).out;
     assert!(all.contains("rejected") && all.contains("lock_contended") && all.contains("1-5"), "{all}");
@@ -451,4 +452,22 @@ fn whoever_names_a_part_of_their_lock_is_told_which_it_is() {
         let said = house.say("a", &["lock", "acquire", key]);
         assert!(said.code == 2 && said.err.contains("Only files have lines"), "{key}: {said:?}");
     }
+}
+
+#[test]
+fn the_help_of_a_forced_release_says_how_much_it_takes() {
+    let house = House::new();
+    let help = house.say("a", &["lock", "force-release", "--help"]).out;
+    for part in
+        ["Take all locks on a file", "every lock on the file, your own too", "only the lock on just these lines"]
+    {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+    for (session, key) in [("a", "src/auth.rs:1-5"), ("b", "src/auth.rs:10-20"), ("b", "src/auth.rs:30-40")] {
+        house.json(session, &["lock", "acquire", key]);
+    }
+    assert_eq!(house.say("a", &["lock", "force-release", "src/auth.rs:10-20", "-m", "y"]).code, 0);
+    assert_eq!(house.held().len(), 2);
+    assert_eq!(house.say("a", &["lock", "force-release", "src/auth.rs", "-m", "y"]).code, 0);
+    assert!(house.held().is_empty());
 }

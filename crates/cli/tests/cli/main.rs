@@ -17,4 +17,5 @@ mod readme;
 mod redis_server;
 mod run;
 mod security;
+mod slips;
 mod spans;

@@ -188,3 +188,23 @@ fn claims_of_proofs_that_the_user_names_are_listed_beside_the_locks_and_only_sho
     assert_eq!(desk.house.say("a", &["lock", "list"]).code, 2);
     std::fs::remove_file(&file).unwrap();
 }
+
+#[test]
+fn what_is_no_object_is_no_event() {
+    let house = House::new();
+    let proof = house.path().join("proof").display().to_string();
+    assert_eq!(house.say("a", &["proof", "init", &proof, "--profile", "doc"]).code, 0);
+    for event in ["[]", "[\"note\", null]", "5", "", "null"] {
+        let said = house.say("a", &["proof", "append", &proof, "--json-event", event]);
+        assert!(said.code == 2 && said.err.contains("an event is a JSON object with a type"), "{event}: {said:?}");
+    }
+}
+
+#[test]
+fn a_claim_of_five_minutes_is_said_to_be_one() {
+    let house = House::new();
+    let proof = house.path().join("proof").display().to_string();
+    assert_eq!(house.say("a", &["proof", "init", &proof, "--profile", "doc"]).code, 0);
+    let said = house.say("a", &["proof", "claim", &proof, "1", "--owner", "p", "--timeout", "5m"]);
+    assert!(said.out.contains(" for 5 min (until"), "{said:?}");
+}

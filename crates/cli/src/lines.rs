@@ -1,0 +1,60 @@
+//! Lines behind a colon: what means lines, and what was meant by what means none. Knows no file.
+
+use lockkeeper_core::span::Span;
+
+/// In the place of lines that nobody can guess. No shell takes it for a range by accident.
+const UNKNOWN: &str = "START-END";
+
+/// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.
+pub(crate) fn is_lines(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+        && text.bytes().any(|b| b.is_ascii_digit())
+}
+
+/// A path with the lines that were probably meant.
+pub(crate) fn meant(path: &str, lines: &str) -> String {
+    format!("{path}:{}", guess(lines).as_deref().unwrap_or(UNKNOWN))
+}
+
+/// `20-30` for `30-20`, `L20-L30` and `20..30`; `1-3` for `0-3`; an open end for one that is too far away.
+fn guess(lines: &str) -> Option<String> {
+    let plain = lines.replace("..", "-").replace([',', 'L', 'l'], "-");
+    let numbers = plain.split('-').filter(|digits| !digits.is_empty());
+    let numbers: Vec<u128> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let guess = match numbers[..] {
+        // `-5` may be up to line five as well as a slip.
+        _ if lines.starts_with('-') => return None,
+        [line] if lines.ends_with('-') => format!("{}-", line.max(1)),
+        [line] => line.max(1).to_string(),
+        [start, end] if end >= u128::from(u32::MAX) => format!("{}-", start.max(1)),
+        [0, end] => format!("1-{end}"),
+        [start, end] => format!("{}-{}", start.min(end), start.max(end)),
+        _ => return None,
+    };
+    Span::parse(&guess).ok().map(|_| guess)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_that_can_be_locked_are_guessed() {
+        for (typed, guessed) in [
+            ("30-20", "20-30"),
+            ("0-3", "1-3"),
+            ("0", "1"),
+            ("0-", "1-"),
+            ("L10-L50", "10-50"),
+            ("10..50", "10-50"),
+            ("10--50", "10-50"),
+            ("7-99999999999", "7-"),
+        ] {
+            assert_eq!(meant("a.rs", typed), format!("a.rs:{guessed}"), "{typed}");
+        }
+        for typed in ["a-b", "", "-5", "1-2-3", "3-0", "0-0", "99999999999", "1+5", &"9".repeat(60)] {
+            assert_eq!(meant("a.rs", typed), "a.rs:START-END", "{typed}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Slips of the pen: what was typed almost right is refused with the command that is right.
+
+use crate::house::House;
+
+#[test]
+fn a_line_with_a_column_is_no_line_of_another_file() {
+    let house = House::new();
+    let said = house.say("a", &["lock", "acquire", "src/auth.rs:10:50", "-m", "fix it"]);
+    assert!(said.code == 2 && said.err.starts_with("invalid_range: "), "{said:?}");
+    assert!(said.err.ends_with("Hint: lockkeeper lock acquire src/auth.rs:10 -m 'fix it'\n"), "{said:?}");
+    for arguments in [["lock", "check"], ["lock", "release"], ["feature", "register"]] {
+        let said = house.say("a", &[arguments[0], arguments[1], "src/auth.rs:10:50", "src/auth.rs:10:50"]);
+        assert!(said.code == 2 && said.err.contains("names a line and a column"), "{said:?}");
+    }
+    assert!(house.held().is_empty());
+    std::fs::write(house.repository().join("src/auth.rs:10"), "x\n").expect("a file");
+    assert_eq!(house.say("a", &["lock", "acquire", "src/auth.rs:10:50"]).code, 0);
+    assert_eq!(house.held(), ["a src/auth.rs:10"]);
+}
+
+#[test]
+fn a_bad_range_is_refused_with_the_command_that_was_probably_meant() {
+    let house = House::new();
+    for (typed, meant) in [
+        ("src/auth.rs:30-20", "src/auth.rs:20-30"),
+        ("src/auth.rs:0-3", "src/auth.rs:1-3"),
+        ("./src/auth.rs:L3-L9", "./src/auth.rs:3-9"),
+        ("src/auth.rs:a-b", "src/auth.rs:START-END"),
+        ("src/auth.rs:1-2-3", "src/auth.rs:START-END"),
+    ] {
+        let said = house.say("a", &["lock", "acquire", typed, "-m", "hi"]);
+        let hint = format!("Hint: lockkeeper lock acquire {meant} -m hi\n");
+        assert!(said.code == 2 && said.err.starts_with("invalid_range: ") && said.err.ends_with(&hint), "{said:?}");
+    }
+}
+
+#[test]
+fn a_verb_without_its_group_is_answered_with_the_whole_command() {
+    let house = House::new();
+    for (typed, whole) in [
+        (&["acquire", "src/auth.rs", "-m", "fix it"][..], "lockkeeper lock acquire src/auth.rs -m 'fix it'"),
+        (&["release", "--all"], "lockkeeper lock release --all"),
+        (&["renew"], "lockkeeper lock renew"),
+        (&["list"], "lockkeeper lock list"),
+        (&["--json", "check", "src/auth.rs"], "lockkeeper --json lock check src/auth.rs"),
+        (&["history"], "lockkeeper lock history"),
+        (&["force-release", "src/auth.rs", "-m", "y"], "lockkeeper lock force-release src/auth.rs -m y"),
+        (&["pause", "FEAT-1", "-m", "y"], "lockkeeper feature pause FEAT-1 -m y"),
+        (&["open", "x.md"], "lockkeeper session open x.md\nHint: lockkeeper room open x.md"),
+    ] {
+        let said = house.say("a", typed);
+        assert!(said.code == 2 && said.err.ends_with(&format!("\nHint: {whole}\n")), "{typed:?}: {said:?}");
+    }
+    for typed in [&["feature", "acquire", "x"][..], &["acquier", "x"]] {
+        let said = house.say("a", typed);
+        assert!(said.code == 2 && said.err.starts_with("error: unrecognized subcommand"), "{typed:?}: {said:?}");
+    }
+}

@@ -1,16 +1,9 @@
-//! Lines behind a colon: what means lines, and what was meant by what means none. Knows no file.
+//! Lines behind a colon that are none: what was probably meant. Knows no file.
 
 use lockkeeper_core::span::Span;
 
 /// In the place of lines that nobody can guess. No shell takes it for a range by accident.
 const UNKNOWN: &str = "START-END";
-
-/// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.
-pub(crate) fn is_lines(text: &str) -> bool {
-    !text.is_empty()
-        && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
-        && text.bytes().any(|b| b.is_ascii_digit())
-}
 
 /// A path with the lines that were probably meant.
 pub(crate) fn meant(path: &str, lines: &str) -> String {

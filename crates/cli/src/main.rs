@@ -12,6 +12,7 @@ mod context;
 mod doctor;
 mod failure;
 mod feature;
+mod foreign;
 mod lines;
 mod lock;
 mod mcp;

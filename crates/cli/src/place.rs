@@ -10,9 +10,10 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use lockkeeper_core::key::logical::PREFIXES;
 use lockkeeper_core::key::{Key, KeyKind};
+use lockkeeper_core::span::Span;
 use lockkeeper_wire::word::Word;
 
-use crate::lines::{self, is_lines};
+use crate::{foreign, lines};
 
 /// The name of the file that settings of a repository are in.
 pub(crate) const CONFIG_FILE: &str = "lockkeeper.toml";
@@ -119,10 +120,12 @@ impl Place {
             return Ok((typed.to_owned(), None));
         }
         match typed.rsplit_once(':') {
-            // A file with a colon in its name.
-            Some(_) if self.here.join(typed).is_file() => Ok((self.key(typed)?, None)),
+            // A file with a colon in its name, all of it: the service would take what stands behind the colon for lines.
+            Some((_, end)) if self.here.join(typed).is_file() => {
+                Ok((self.key(typed)?, Span::is_meant_by(end).then(|| "1-".to_owned())))
+            }
             // `port:5432` is a key of no namespace, not a line of a file that is not there.
-            Some((path, lines)) if is_lines(lines) && is_word(path) && !self.here.join(path).exists() => {
+            Some((path, lines)) if Span::is_meant_by(lines) && is_word(path) && !self.here.join(path).exists() => {
                 Err(match Key::parse(typed) {
                     Err(error) => InvalidPath::new(
                         Word::OperationNotPermitted,
@@ -131,8 +134,12 @@ impl Place {
                     Ok(_) => invalid(typed, "there is no such file"),
                 })
             }
-            Some((path, column)) if is_lines(column) && self.is_line_of_a_file(path) => Err(with_column(path, column)),
-            Some((path, lines)) if is_lines(lines) && !path.is_empty() => Ok((self.key(path)?, Some(lines.to_owned()))),
+            Some((path, column)) if Span::is_meant_by(column) && self.is_line_of_a_file(path) => {
+                Err(with_column(path, column))
+            }
+            Some((path, lines)) if Span::is_meant_by(lines) && !path.is_empty() => {
+                Ok((self.key(path)?, Some(lines.to_owned())))
+            }
             // `x.rs:a-b` is a slip of the pen, not a key of a namespace `x.rs`.
             Some((path, lines)) if path.contains(['.', '/']) && !lines.contains('/') => Err(InvalidPath {
                 word: Word::InvalidRange,
@@ -150,7 +157,7 @@ impl Place {
     fn is_line_of_a_file(&self, typed: &str) -> bool {
         let is_there = |path: &str| self.here.join(path).exists();
         typed.rsplit_once(':').is_some_and(|(path, line)| {
-            is_lines(line) && !path.is_empty() && !is_there(typed) && (!is_word(path) || is_there(path))
+            Span::is_meant_by(line) && !path.is_empty() && !is_there(typed) && (!is_word(path) || is_there(path))
         })
     }
 }
@@ -219,11 +226,11 @@ fn common_directory(git: &Path) -> Result<PathBuf> {
     let directory = if git.is_dir() {
         git.to_owned()
     } else {
-        let pointer = std::fs::read_to_string(git)?;
+        let pointer = foreign::text(git)?;
         let Some(target) = pointer.trim().strip_prefix("gitdir:") else { bail!("it says no gitdir") };
         git.parent().unwrap_or(git).join(target.trim())
     };
-    let common = match std::fs::read_to_string(directory.join("commondir")) {
+    let common = match foreign::text(&directory.join("commondir")) {
         Ok(common) => directory.join(common.trim()),
         Err(_) => directory,
     };

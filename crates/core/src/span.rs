@@ -70,13 +70,14 @@ impl Span {
         }
     }
 
-    /// A path and what stands behind its colon, if that means lines: `src/auth.rs:10-50`. `0` and `9-3` do, and are refused as
-    /// lines, not as a path.
+    /// Whether a text behind a colon means lines. `0` and `9-3` do: they are refused as lines, not as a path.
+    pub fn is_meant_by(text: &str) -> bool {
+        text.bytes().all(|b| b.is_ascii_digit() || b == b'-') && text.bytes().any(|b| b.is_ascii_digit())
+    }
+
+    /// A path, and the lines behind its colon: `src/auth.rs:10-50`.
     pub fn behind_colon(text: &str) -> Option<(&str, &str)> {
-        let (path, lines) = text.rsplit_once(':')?;
-        let means_lines =
-            lines.bytes().all(|b| b.is_ascii_digit() || b == b'-') && lines.bytes().any(|b| b.is_ascii_digit());
-        (means_lines && !path.is_empty()).then_some((path, lines))
+        text.rsplit_once(':').filter(|(path, lines)| !path.is_empty() && Span::is_meant_by(lines))
     }
 
     /// From numbers that are known to be in order, as the rules compute them.

@@ -172,7 +172,14 @@ fn without_password(value: Value) -> Value {
 
 fn without_login(value: Value) -> Value {
     let Value::Text(text) = &value else { return value };
-    let Some((scheme, rest)) = text.split_once("://") else { return value };
+    let Some((scheme, rest)) = text.split_once("://") else {
+        // A slip in the URL of an engine, perhaps: its password is one all the same.
+        let engine = ["redis", "postgres"].iter().find(|scheme| text.to_ascii_lowercase().starts_with(**scheme));
+        return match engine.filter(|_| text.contains('@')) {
+            Some(scheme) => Value::Text(format!("{scheme}***")),
+            None => value,
+        };
+    };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     // A password may hold a slash that nobody has escaped: the last @ of all is the safer end.
     match rest.rfind('@') {
@@ -197,6 +204,9 @@ mod tests {
         }
         for url in [
             "postgres://u@h/x?password=hunter2",
+            "redis:u:hunter2@h",
+            "redis//u:hunter2@h",
+            "postgresql:u:hunter2@h/db",
             "host=h password=hunter2 user=u",
             "postgres://h/x?a=b&PASSWORD=hunter2&c=d",
         ] {

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, Match, WalkBuilder};
 use notify::event::{CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+
+use crate::foreign;
 
 const IGNORE_FILE: &str = ".gitignore";
 
@@ -35,6 +37,7 @@ impl Folders {
     pub(super) fn watch(root: &Path, git: &Path, home: &Path, told: Sender<Told>) -> Result<Folders> {
         let tell = move |event| drop(told.send((Instant::now(), event)));
         let watcher = notify::recommended_watcher(tell).context("changes of files can't be watched here")?;
+        ensure!(is_sound(root), "{} says what to ignore, and is no plain file", root.join(IGNORE_FILE).display());
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         let (everywhere, ignores) = (ignored_everywhere(root, git), HashMap::new());
         let mut folders = Folders { root: root.to_owned(), git: git.to_owned(), watcher, ignores, everywhere, home };
@@ -67,9 +70,9 @@ impl Folders {
             .hidden(false)
             .require_git(false)
             .follow_links(false)
-            .filter_entry(move |entry| entry.file_name() != ".git" && entry.path() != home)
+            .filter_entry(move |entry| entry.file_name() != ".git" && entry.path() != home && is_sound(entry.path()))
             .build();
-        walk.flatten()
+        is_sound(folder).then_some(walk).into_iter().flatten().flatten()
     }
 
     /// Watches a folder and those below it; the files that are in it.
@@ -92,7 +95,7 @@ impl Folders {
                     });
                 }
             }
-            let (ignore, _) = Gitignore::new(folder.join(IGNORE_FILE));
+            let ignore = ignored_in(&folder);
             self.ignores.insert(folder, ignore);
         }
         Ok(files)
@@ -129,7 +132,7 @@ impl Folders {
             if path.file_name().is_some_and(|name| name == IGNORE_FILE)
                 && let Some(folder) = path.parent()
             {
-                self.ignores.insert(folder.to_owned(), Gitignore::new(path).0);
+                self.ignores.insert(folder.to_owned(), ignored_in(folder));
             }
             if found.is_file() {
                 files.push(path.clone());
@@ -146,6 +149,24 @@ impl Folders {
         let said = near.chain(&self.everywhere).map(|ignore| ignore.matched(path, folder));
         said.into_iter().find(|said| !said.is_none()).is_some_and(|said| matches!(said, Match::Ignore(_)))
     }
+}
+
+/// Whether what says what to ignore in a folder comes to an end: the walk reads it before anybody else can look at it.
+fn is_sound(folder: &Path) -> bool {
+    [IGNORE_FILE, ".ignore"].iter().all(|name| match folder.join(name).metadata() {
+        Ok(found) => found.is_file() && found.len() <= foreign::BYTES_MAX,
+        Err(_) => true,
+    })
+}
+
+/// What a folder says is to be ignored in it. Its file may be anything that somebody committed.
+fn ignored_in(folder: &Path) -> Gitignore {
+    let mut ignore = GitignoreBuilder::new(folder);
+    for line in foreign::text(&folder.join(IGNORE_FILE)).unwrap_or_default().lines() {
+        // A line that is no pattern is passed over, as git does.
+        let _ = ignore.add_line(None, line);
+    }
+    ignore.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
 /// What the repository and the user ignore in every folder.
@@ -208,6 +229,21 @@ mod tests {
             }
             seen
         }
+    }
+
+    #[test]
+    fn a_folder_that_ignores_by_what_never_ends_is_left_alone() {
+        let endless =
+            |folder: &Path| std::os::unix::fs::symlink("/dev/zero", folder.join(IGNORE_FILE)).expect("a link");
+        let mut tree = Tree::watched(|root| {
+            fs::create_dir(root.join("trap")).expect("a folder");
+            endless(&root.join("trap"));
+        });
+        assert_eq!(tree.folders.count(), 1);
+        assert_eq!(tree.seen(&["a.rs"]), ["a.rs"]);
+        endless(&tree.root);
+        let again = Folders::watch(&tree.root, &tree.root.join(".git"), Path::new("/nowhere"), channel().0);
+        assert!(again.is_err_and(|error| error.to_string().contains("no plain file")));
     }
 
     #[test]

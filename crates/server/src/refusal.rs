@@ -140,6 +140,8 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 Word::NotOwner,
                 format!("{} is in the room of {} for {more} more; only they may leave it.", room.agent, room.key),
             )
+            // From another terminal, a person is another session.
+            .hint(format!("if that is you: lockkeeper --session {} room close '{}'", room.session, room.key))
         }
         Refusal::NotFound { what } => not_found(what),
         Refusal::RateLimited { limit, window, retry_after } => {

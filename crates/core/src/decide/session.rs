@@ -8,7 +8,7 @@ use super::{Deciding, Refused};
 use crate::command::{Acquire, Actor, Want};
 use crate::event::Event;
 use crate::history::Action;
-use crate::key::Target;
+use crate::key::{Key, Target};
 use crate::limits::{PRIORITY_DEFAULT, SESSIONS_MAX};
 use crate::lock::{Lock, LockId, Token};
 use crate::outcome::{Answer, Limit, NotFound, Outcome, Refusal, Skip, Skipped};
@@ -80,6 +80,12 @@ impl Deciding<'_> {
     pub(super) fn close_session(&mut self, actor: &Actor) -> Result<Outcome, Refused> {
         self.own_session(actor)?;
         let session = &actor.session;
+        let theirs = self.state.rooms().filter(|room| room.session == *session);
+        let mut rooms: Vec<Key> = theirs.map(|room| room.key.clone()).collect();
+        rooms.sort();
+        for key in &rooms {
+            self.leave_room(key, Some(actor));
+        }
         let released: Vec<_> = self.state.locks_of(session).filter_map(|id| self.state.lock(id).cloned()).collect();
         let Some(entry) = self.state.entry(session) else {
             // Closing what is closed already is no mistake.

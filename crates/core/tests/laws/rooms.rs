@@ -31,6 +31,20 @@ fn a_room_is_left_by_whoever_opened_it() {
 }
 
 #[test]
+fn whoever_closes_their_session_leaves_their_rooms() {
+    let mut house = House::new();
+    for (session, name) in [("me", "x"), ("me", "y"), ("other", "z")] {
+        let key = Key::parse(name).unwrap();
+        house.tell(Command::OpenRoom { actor: actor(session), key, busy: Millis(60_000) });
+    }
+    house.queue("agent", &["x"], 5);
+    house.tell(Command::CloseSession { actor: actor("me") });
+    assert_eq!(house.holders("x"), ["agent"]);
+    house.granted("agent", "y");
+    busy(house.acquire("agent", &["z"]));
+}
+
+#[test]
 fn agents_keep_out_of_a_room_while_a_person_is_in() {
     let mut house = House::new();
     let key = Key::parse("src/a.rs").unwrap();

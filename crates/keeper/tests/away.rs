@@ -17,6 +17,7 @@ use lockkeeper_engine::{
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_keeper::{Failure, Keeper};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -169,16 +170,21 @@ async fn who_looks_together_with_somebody_who_failed_is_told_with_them() {
     assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(0));
 }
 
+/// Somebody in the queue for what another has.
+async fn waiting_for_x(keeper: &Keeper) -> JoinHandle<Result<Answer, Failure>> {
+    let (keeper, wait) = (keeper.clone(), Millis::from_secs(3600));
+    let asked = async move { keeper.ask(Command::Acquire(Acquire { wait, ..wanting("b", "x") })).await };
+    let waiting = tokio::spawn(asked);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    waiting
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_keeps_the_place_however_long_the_engine_is_away() {
     for behaviour in [SILENT, REFUSING] {
         let (keeper, ledger) = keeper(&Settings::default()).await;
         keeper.ask(acquire("a", "x")).await.expect("free");
-        let waiting = tokio::spawn({
-            let (keeper, wait) = (keeper.clone(), Millis::from_secs(3600));
-            async move { keeper.ask(Command::Acquire(Acquire { wait, ..wanting("b", "x") })).await }
-        });
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let waiting = waiting_for_x(&keeper).await;
         ledger.behave(behaviour);
         tokio::time::sleep(Duration::from_secs(90)).await;
         ledger.behave(UP);
@@ -205,11 +211,7 @@ async fn who_leaves_the_queue_while_the_engine_is_away_is_granted_nothing_when_i
     for behaviour in [SILENT, REFUSING] {
         let (keeper, ledger) = keeper(&Settings::default()).await;
         keeper.ask(acquire("a", "x")).await.expect("free");
-        let waiting = tokio::spawn({
-            let (keeper, wait) = (keeper.clone(), Millis::from_secs(3600));
-            async move { keeper.ask(Command::Acquire(Acquire { wait, ..wanting("b", "x") })).await }
-        });
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let waiting = waiting_for_x(&keeper).await;
         ledger.behave(behaviour);
         waiting.abort();
         away_for_a_while(&ledger).await;

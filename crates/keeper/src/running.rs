@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockkeeper_core::HashMap;
 use lockkeeper_core::command::Command;
 use lockkeeper_core::history::Entry;
-use lockkeeper_core::lock::LockId;
+use lockkeeper_core::lock::{Lock, LockId};
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
@@ -87,6 +87,8 @@ pub(crate) struct Running {
     owed: Vec<Asked>,
     /// What a rewritten ledger lost and its holders were not told of yet.
     mourned: Option<Rewritten>,
+    /// What was told of the last time.
+    mourned_lately: Vec<Arc<Lock>>,
     compacting: Option<tokio::task::JoinHandle<Option<u64>>>,
     threshold: Threshold,
     /// Overdue things are not looked at before.
@@ -144,6 +146,7 @@ impl Running {
             batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
             owed: Vec::new(),
             mourned: None,
+            mourned_lately: Vec::new(),
             compacting: None,
             threshold: Threshold::new(settings.snapshot_bytes, writer),
             sweep_at: Instant::now(),

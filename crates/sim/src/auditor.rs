@@ -3,7 +3,7 @@
 mod again;
 mod looks;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -91,6 +91,8 @@ pub(crate) struct Auditor {
     tokens: Vec<(u64, Token)>,
     seen_waiting: Vec<Seen>,
     grants: Vec<Granted>,
+    /// Sessions whose end was asked for, and never answered.
+    closing: HashSet<SessionId>,
     /// What counts toward the quota: when, and the first token of each grant.
     fresh: HashMap<SessionId, Vec<(u64, Token)>>,
     /// Ports that somebody was told of as theirs; `true`: their end was asked for since.
@@ -119,6 +121,7 @@ impl Auditor {
             tokens: Vec::new(),
             seen_waiting: Vec::new(),
             grants: Vec::new(),
+            closing: HashSet::new(),
             fresh: HashMap::new(),
             ports: Vec::new(),
             power_lost: Vec::new(),
@@ -389,7 +392,7 @@ impl Auditor {
 
     /// A set counts once. Two that were waited for may be granted at one moment, and count twice.
     fn count(&mut self, session: &SessionId, first: &Lock) {
-        if self.quota == 0 || !self.keeps_everything() {
+        if self.quota == 0 || !self.keeps_everything() || self.closing.contains(session) {
             return;
         }
         let times = self.fresh.entry(session.clone()).or_default();
@@ -405,6 +408,11 @@ impl Auditor {
 
     pub(crate) fn forget_quota(&mut self, session: &SessionId) {
         self.fresh.remove(session);
+    }
+
+    /// Nobody knows whether a session was closed, or when it will be: then its quota begins anew.
+    pub(crate) fn may_be_closed_yet(&mut self, session: &SessionId) {
+        self.closing.insert(session.clone());
     }
 
     pub(crate) fn ports_end_asked(&mut self, session: &SessionId) {

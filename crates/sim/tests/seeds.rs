@@ -27,6 +27,8 @@ const FOUND: &[(u64, &str)] = &[
     (15873, "the same"),
     (13068, "a pause made no room for somebody who held what the paused waited for"),
     (31314, "a wait that was stamped later than it was decided stood between two of another session, in a circle"),
+    (67815, "that a lock was lost went with the next lost past, and was told to nobody"),
+    (67925, "the same"),
     (4811, "a pause that overtook a finish closed a circle"),
 ];
 

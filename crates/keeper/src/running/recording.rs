@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockkeeper_core::command::{Command, External};
 use lockkeeper_core::key::Key;
+use lockkeeper_core::limits::LOST_MAX;
 use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError, Outside, PAYLOAD_BYTES_MAX};
 use tokio::time::Instant;
@@ -316,6 +317,7 @@ impl Running {
             // The tokens rise even if no lock was lost.
             parts.push(Vec::new());
         }
+        self.mourned_lately = lost.known.iter().rev().take(LOST_MAX).cloned().collect();
         for locks in parts {
             let command = Command::Mourn { locks, last_token: lost.last_token };
             let decided = self.decide(vec![Asked { ticket: None, command }]).await;
@@ -389,6 +391,10 @@ impl Running {
             mourned.last_token = mourned.last_token.max(last_token);
             if !planted::is(Bug::LossUntold) {
                 mourned.known.extend(rewritten.known);
+                // That it was lost may have been lost, too.
+                mourned.known.append(&mut self.mourned_lately);
+                mourned.known.sort_unstable_by_key(|lock| lock.token);
+                mourned.known.dedup_by_key(|lock| (lock.id, lock.token));
             }
         }
         self.durable_revision = self.durable_revision.max(position.revision);

@@ -24,6 +24,8 @@ impl Client {
                 self.audit().note(now, self.number, released.len(), || format!("closed: {}", shown(&released)));
                 self.audit().released(now, &session, &released);
                 self.audit().end_answered(now, asked);
+            } else {
+                self.audit().may_be_closed_yet(&session);
             }
             return;
         }

@@ -206,7 +206,7 @@ impl State {
         });
         // Decided on the state that this is applied to, a grant overlaps nothing. After a ledger was rewritten it
         // may, and then the earlier one stands.
-        let taken = lock.session != SessionId::external()
+        let taken = !lock.session.is_external()
             && self.held_against(&lock.session, &lock.target, lock.mode, |_| ControlFlow::Break(())).is_break();
         if taken || self.lock(id).is_some() {
             self.note_lock(stamp, Action::Lost, &lock, grant.waiter, None);

@@ -52,6 +52,11 @@ impl State {
     /// Decides one command, and appends what happened to `events`.
     pub fn decide(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
         self.prepare(cx, command, events);
+        self.judge(cx, command, events)
+    }
+
+    /// Decides a command for which everything is [prepared](State::prepare), and appends what happened to `events`.
+    pub fn judge(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) -> Outcome {
         let mut deciding = Deciding::new(self, cx, events);
         let decided = match command {
             Command::Acquire(acquire) => deciding.acquire(acquire),
@@ -89,7 +94,7 @@ impl State {
         decided.unwrap_or_else(|refusal| Outcome::Told(Answer::Refused(*refusal)))
     }
 
-    /// Does what comes before a command is decided, and appends what happened to `events`. Doing it twice changes nothing.
+    /// Does what comes before a command is decided, and appends what happened to `events`.
     pub fn prepare(&mut self, cx: &Context<'_>, command: &Command, events: &mut Vec<Event>) {
         let mut deciding = Deciding::new(self, cx, events);
         // What others are seen to have is handed to nobody, however late it is.

@@ -65,6 +65,9 @@ fn shown(text: &str) -> String {
 
 impl Key {
     pub fn parse(text: &str) -> Result<Key, InvalidKey> {
+        if path::is_plain(text) {
+            return Ok(Key { kind: KeyKind::Path, cover: Cover::One, text: text.into() });
+        }
         let prefix = prefix_of(text);
         if let Some(prefix) = prefix.filter(|prefix| PREFIXES.contains(prefix)) {
             return parse_logical(text, prefix);
@@ -359,6 +362,19 @@ mod tests {
         for (one, other, expected) in table {
             assert_eq!(key(one).overlaps(&key(other)), expected, "{one} {other}");
             assert_eq!(key(other).overlaps(&key(one)), expected, "{other} {one}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(20_000))]
+        /// The quick way says of a text what the long way says.
+        #[test]
+        fn a_plain_path_is_its_own_spelling(text in "(a|Z|[.]|[.][.]|[.]git|git|[/]|:|[*]|_|-| |~|\\\\|é|api){0,6}") {
+            if path::is_plain(&text) {
+                proptest::prop_assert!(prefix_of(&text).is_none());
+                proptest::prop_assert_eq!(parse_path(&text), Key::parse(&text));
+                proptest::prop_assert_eq!(Key::from_canonical(text.as_str().into()), Key::parse(&text).unwrap());
+            }
         }
     }
 

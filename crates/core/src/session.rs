@@ -10,6 +10,7 @@ use crate::text::one_line;
 
 /// The session of whoever takes files without asking here.
 const EXTERNAL: &str = "~external";
+const EXTERNAL_AGENT: &str = "external";
 
 /// Why a text can't be used. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +63,11 @@ pub struct AgentName(Arc<str>);
 impl AgentName {
     /// Of whoever takes files without asking here.
     pub fn external() -> AgentName {
-        AgentName(Arc::from("external"))
+        AgentName(Arc::from(EXTERNAL_AGENT))
+    }
+
+    pub fn is_external(&self) -> bool {
+        *self.0 == *EXTERNAL_AGENT
     }
 
     /// Of an agent that is known by its session only.

@@ -15,8 +15,9 @@ use lockkeeper_core::text::one_line;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::json;
 use crate::metrics::Metrics;
-use crate::wall::wall_time;
+use crate::wall::wall_time_bytes;
 
 /// A file that has grown this large is put aside as `audit.jsonl.1`, and the one before is gone.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -79,7 +80,7 @@ impl Noted<'_> {
         let [key, intention, request_id] =
             [self.key, self.intention, self.request_id].map(|text| text.map(Harmless::text));
         out.extend_from_slice(b"{\"time\":\"");
-        out.extend_from_slice(wall_time(self.time).as_bytes());
+        out.extend_from_slice(&wall_time_bytes(self.time));
         out.push(b'"');
         for (name, value) in [
             (",\"space\":", Some(self.space)),
@@ -96,7 +97,7 @@ impl Noted<'_> {
         ] {
             let Some(value) = value else { continue };
             out.extend_from_slice(name.as_bytes());
-            serde_json::to_writer(&mut *out, value).expect("writing to memory");
+            json::text(value, out);
         }
         out.extend_from_slice(b"}\n");
     }
@@ -108,8 +109,9 @@ pub struct Harmless<'a>(pub &'a str);
 
 impl<'a> Harmless<'a> {
     fn text(self) -> Cow<'a, str> {
-        let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-        if self.0.len() <= TEXT_CHARS_MAX && self.0.bytes().all(plain) {
+        // All of it at once: most are plain to the end.
+        let is_plain = self.0.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte));
+        if self.0.len() <= TEXT_CHARS_MAX && is_plain {
             return Cow::Borrowed(self.0);
         }
         Cow::Owned(one_line(&self.0.chars().take(TEXT_CHARS_MAX).collect::<String>()).into_owned())

@@ -183,7 +183,7 @@ impl Desk {
             self.state.prepare(&cx, command, &mut events);
             note_granted(&self.state, &events[prepared..], &mut granted);
             let swept = events.len();
-            let outcome = self.state.decide(&cx, command, &mut events);
+            let outcome = self.state.judge(&cx, command, &mut events);
             note_granted(&self.state, &events[swept..], &mut granted);
             let (outcome, answer) = match outcome {
                 Outcome::Told(answer) => (None, Some(answer)),

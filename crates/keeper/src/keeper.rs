@@ -1,7 +1,9 @@
 //! A handle on the keeper of one space: questions go in, answers come out.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use lockkeeper_core::command::{Actor, Command, Which};
 use lockkeeper_core::history::Entry;
@@ -12,7 +14,8 @@ use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::Stamp;
-use lockkeeper_engine::{Delta, EngineError, Ledger, Position, Strength};
+use lockkeeper_engine::{BoxFuture, Delta, EngineError, Ledger, Position, Strength};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -140,36 +143,37 @@ impl Keeper {
     }
 
     /// Asks, and waits for the answer. Dropping the future of a waiting acquisition gives up its place in the queue.
-    pub async fn ask(&self, command: Command) -> Result<Answer, Failure> {
-        self.ask_as(command, false).await
+    pub fn ask(&self, command: Command) -> impl Future<Output = Result<Answer, Failure>> + Send {
+        self.ask_as(command, false)
     }
 
     /// As [`Keeper::ask`], for somebody whose locks live as long as the connection: if the future is dropped, a grant
     /// that nobody has heard of is given back.
-    pub async fn ask_bound(&self, command: Command) -> Result<Answer, Failure> {
-        self.ask_as(command, true).await
+    pub fn ask_bound(&self, command: Command) -> impl Future<Output = Result<Answer, Failure>> + Send {
+        self.ask_as(command, true)
     }
 
-    async fn ask_as(&self, command: Command, bound: bool) -> Result<Answer, Failure> {
-        let beats = match &command {
-            Command::Renew { actor, which: Which::Everything, ttl: None, token: None } => Some(actor.clone()),
-            _ => None,
-        };
-        if let Some(actor) = beats {
-            return self.beat(actor).await;
+    fn ask_as(&self, command: Command, bound: bool) -> Asking<'_> {
+        if let Command::Renew { actor, which: Which::Everything, ttl: None, token: None } = command {
+            return Asking::Longer(Box::pin(self.beat(actor)));
         }
         let ticket = self.ticket();
-        let waits = matches!(&command, Command::Acquire(acquire) if bound || acquire.wait.0 > 0);
+        let (waits, comes_back) = match &command {
+            Command::Acquire(acquire) => (bound || acquire.wait.0 > 0, acquire.request.is_some()),
+            _ => (false, false),
+        };
         let (reply, answer) = oneshot::channel();
-        let comes_back = matches!(&command, Command::Acquire(acquire) if acquire.request.is_some());
         let asked = Asked { ticket: Some(ticket), command };
-        let mut leaving = waits.then(|| Leaving { ticket: Some(ticket), comes_back, keeper: self });
-        self.0.mailbox.send(Mail::Ask(asked, reply)).await.map_err(|_| stopped())?;
-        let answer = answer.await.unwrap_or_else(|_| Err(stopped()));
-        if let Some(leaving) = &mut leaving {
-            leaving.ticket = None;
+        let leaving = waits.then(|| Leaving { ticket: Some(ticket), comes_back, keeper: self });
+        let answering = Answering { answer, leaving };
+        match self.0.mailbox.try_send(Mail::Ask(asked, reply)) {
+            Ok(()) => Asking::Asked(answering),
+            Err(TrySendError::Full(mail)) => Asking::Longer(Box::pin(async move {
+                self.0.mailbox.send(mail).await.map_err(|_| stopped())?;
+                answering.await
+            })),
+            Err(TrySendError::Closed(_)) => Asking::Longer(Box::pin(std::future::ready(Err(stopped())))),
         }
-        answer
     }
 
     /// Renews all that a session holds; gathered with other sessions' beats.
@@ -227,6 +231,41 @@ impl Keeper {
 
     fn ticket(&self) -> Ticket {
         Ticket(self.0.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A question on its way to its answer. Small, as every request has one: the mailbox has room nearly always.
+enum Asking<'a> {
+    Asked(Answering<'a>),
+    Longer(BoxFuture<'a, Result<Answer, Failure>>),
+}
+
+impl Future for Asking<'_> {
+    type Output = Result<Answer, Failure>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Asking::Asked(answering) => Pin::new(answering).poll(cx),
+            Asking::Longer(longer) => longer.as_mut().poll(cx),
+        }
+    }
+}
+
+/// A question in the mailbox.
+struct Answering<'a> {
+    answer: oneshot::Receiver<Result<Answer, Failure>>,
+    leaving: Option<Leaving<'a>>,
+}
+
+impl Future for Answering<'_> {
+    type Output = Result<Answer, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
+        if let Some(leaving) = &mut self.leaving {
+            leaving.ticket = None;
+        }
+        Poll::Ready(answer.unwrap_or_else(|_| Err(stopped())))
     }
 }
 

@@ -6,6 +6,7 @@ pub mod audit;
 mod beats;
 mod contention;
 pub mod desk;
+pub mod json;
 mod keeper;
 pub mod metrics;
 mod outside;

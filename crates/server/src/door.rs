@@ -51,7 +51,7 @@ pub(crate) fn actor(body: &impl Asker, caller: &Caller) -> Result<Actor, No> {
         }
     };
     let agent = agent.unwrap_or_else(|| AgentName::of_session(&session));
-    if agent == AgentName::external() {
+    if agent.is_external() {
         let why = "The name external is kept for clients outside of Lockkeeper; choose another.";
         return Err(No::new(Word::InvalidRequest, why));
     }

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -37,6 +37,13 @@ use crate::view;
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// Headers that the library has no names for: looked for in every request, and so read once.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const X_AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
+const X_REASON: HeaderName = HeaderName::from_static("x-reason");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How long a client may take to send its body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -163,7 +170,7 @@ impl Doors {
                 opened.ok_or_else(|| No::new(Word::Unauthorized, "That credential opens nothing here."))?
             }
         };
-        caller.trace = text(headers, "traceparent").and_then(TraceParent::parse);
+        caller.trace = text(headers, TRACEPARENT).and_then(TraceParent::parse);
         if !caller.known && needs_credential(path) {
             return Err(No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
                 .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"));
@@ -179,7 +186,7 @@ fn needs_credential(path: &str) -> bool {
 
 /// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't.
 fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
-    let host = text(headers, header::HOST.as_str()).unwrap_or_default();
+    let host = text(headers, header::HOST).unwrap_or_default();
     let (name, rest) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').unwrap_or_default(),
         None => host.split_at(host.find(':').unwrap_or(host.len())),
@@ -202,30 +209,30 @@ fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
 fn check_origin(headers: &HeaderMap) -> Result<(), No> {
     let refused = || Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
     // A picture or a script of another page has no Origin, but browsers say this of it.
-    if matches!(text(headers, "sec-fetch-site"), Some("cross-site" | "same-site")) {
+    if matches!(text(headers, SEC_FETCH_SITE), Some("cross-site" | "same-site")) {
         return refused();
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let host = text(headers, header::HOST.as_str()).unwrap_or_default();
+    let host = text(headers, header::HOST).unwrap_or_default();
     let own = origin.to_str().is_ok_and(|origin| {
         origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
     });
     if own { Ok(()) } else { refused() }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// The credential: a bearer first, then the older header.
 fn secret(headers: &HeaderMap) -> Option<&str> {
-    let bearer = text(headers, header::AUTHORIZATION.as_str()).map(|value| {
+    let bearer = text(headers, header::AUTHORIZATION).map(|value| {
         value
             .split_once(' ')
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map_or("", |(_, secret)| secret.trim())
     });
-    bearer.or_else(|| text(headers, "x-api-key"))
+    bearer.or_else(|| text(headers, X_API_KEY))
 }
 
 async fn answer(
@@ -252,14 +259,14 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<axum::BoxError>,
 {
-    let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
+    let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
     // A form of another site can send text/plain without asking; it can't send this.
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         return Err(No::new(Word::WrongType, "A body is JSON: Content-Type: application/json."));
     }
     let too_large = || No::new(Word::TooLarge, format!("A body has at most {BODY_BYTES_MAX} bytes."));
-    let announced = text(headers, header::CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<u64>().ok());
+    let announced = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
     if announced.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
         return Err(too_large());
     }
@@ -304,8 +311,8 @@ async fn force_release(
     request: Request,
 ) -> Response {
     let Ok(Path(key)) = key else { return unreadable_key() };
-    let agent = text(request.headers(), "x-agent-id").unwrap_or("operator");
-    let reason = text(request.headers(), "x-reason").unwrap_or("DELETE over HTTP");
+    let agent = text(request.headers(), X_AGENT_ID).unwrap_or("operator");
+    let reason = text(request.headers(), X_REASON).unwrap_or("DELETE over HTTP");
     let body = serde_json::json!({ "file_path": key, "agent_id": agent, "reason": reason, "space": space_of(query) })
         .to_string();
     respond(doors.service.call(Operation::ForceRelease, Input::Json(body.as_bytes()), &caller).await)
@@ -325,7 +332,7 @@ async fn events(State(doors): DoorsState, axum::Extension(caller): KnownCaller, 
         Ok(body) => body,
         Err(no) => return answer_no(&no),
     };
-    if let Some(last) = text(request.headers(), "last-event-id") {
+    if let Some(last) = text(request.headers(), LAST_EVENT_ID) {
         body.after = Some(last.to_owned());
     }
     match Events::open(&doors.service, &body, &caller).await {

@@ -125,7 +125,7 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 wanted: lock.target.clone(),
                 with: Blocker::Held(lock.clone()),
             })];
-            if lock.session == lockkeeper_core::session::SessionId::external() {
+            if lock.session.is_external() {
                 // No command to paste: the name may hold anything, and where that Redis is, is not for everybody.
                 return no.hint(format!(
                     "in that Redis, DEL of the key \"lock:file:{}\" ends it, if nobody works there",

@@ -32,7 +32,7 @@ use lockkeeper_keeper::spans::{self, Attribute, Span, Spans};
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::answer::{Done, OutsideList, PolicyReloaded};
 use lockkeeper_wire::operation::{Access, Operation, TABLE};
-use lockkeeper_wire::request::Asker;
+use lockkeeper_wire::request::{Asker, StatusRequest};
 use lockkeeper_wire::word::Word;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -265,7 +265,7 @@ impl Service {
         let looks = policy::right_of(operation) == Right::Read;
         let mut noted = Noted { turn: Some(self.turns.begin()), looks, ..Noted::default() };
         let body = match permitted(operation, caller) {
-            Ok(()) => {
+            Ok(()) if tracing::enabled!(tracing::Level::DEBUG) => {
                 let trace = caller.trace.as_ref();
                 let span = tracing::debug_span!(
                     "request",
@@ -273,8 +273,9 @@ impl Service {
                     trace_id = trace.map(|trace| trace.trace_id.as_str()),
                     parent_span_id = trace.map(|trace| trace.span_id.as_str()),
                 );
-                self.dispatch(operation, input, caller, &mut noted).instrument(span).await
+                Box::pin(self.dispatch(operation, input, caller, &mut noted).instrument(span)).await
             }
+            Ok(()) => self.dispatch(operation, input, caller, &mut noted).await,
             Err(no) => Err(no),
         };
         let name = operation.row().name;
@@ -303,10 +304,11 @@ impl Service {
 
     async fn dispatch(&self, operation: Operation, input: Input<'_>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         match operation {
-            Operation::Acquire => self.acquire(parse(input)?, caller, noted).await,
-            Operation::Release => self.release(parse(input)?, caller, noted).await,
-            Operation::Renew => self.renew(parse(input)?, caller, noted).await,
-            Operation::Check => self.check(parse(input)?, caller, noted).await,
+            // A body that is read goes with its future, and is boxed so that this is small.
+            Operation::Acquire => self.acquire(Box::new(parse(input)?), caller, noted).await,
+            Operation::Release => self.release(Box::new(parse(input)?), caller, noted).await,
+            Operation::Renew => self.renew(Box::new(parse(input)?), caller, noted).await,
+            Operation::Check => Box::pin(self.check(parse(input)?, caller, noted)).await,
             // Boxed, so that the frequent ones are small.
             other => Box::pin(self.dispatch_rare(other, input, caller, noted)).await,
         }
@@ -342,6 +344,7 @@ impl Service {
             Operation::Audit => self.read_audit(parse(input)?, caller, noted).await,
             Operation::Status => self.status(parse(input)?, caller, noted).await,
             Operation::Stop => {
+                parse::<StatusRequest>(input)?;
                 self.stop();
                 json(&Done { success: true })
             }
@@ -359,6 +362,7 @@ impl Service {
             Operation::AdvisoryLocks => self.advisory_locks(parse(input)?, caller).await,
             Operation::CheckPolicy => self.check_policy(&parse(input)?, caller),
             Operation::ReloadPolicy => {
+                parse::<StatusRequest>(input)?;
                 self.reload_policy().and_then(|rules| json(&PolicyReloaded { success: true, rules }))
             }
             Operation::Events | Operation::AttachSession => {
@@ -388,14 +392,16 @@ impl Service {
 
     async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted<'_>) -> Result<Keeper, No> {
         noted.request = body.who().request_id.map(str::to_owned);
-        let space = door::space(body, &self.default_space)?;
-        let keeper = if noted.looks && space != self.default_space {
-            self.spaces.looked_at(&space).await
+        let space = noted.space.insert(door::space(body, &self.default_space)?);
+        if let Some(keeper) = self.spaces.if_open(space) {
+            return Ok(keeper);
+        }
+        let opened = if noted.looks && *space != self.default_space {
+            Box::pin(self.spaces.looked_at(space)).await
         } else {
-            self.spaces.keeper(&space).await
+            Box::pin(self.spaces.keeper(space)).await
         };
-        noted.space = Some(space);
-        keeper.map_err(|error| no_keeper(&error))
+        opened.map_err(|error| no_keeper(&error))
     }
 
     /// The keeper and whoever asks, when the policy has nothing against it.
@@ -493,7 +499,9 @@ pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T
         Input::Json(body) if body.trim_ascii_start().first() != Some(&b'{') => {
             Err(No::new(Word::Malformed, "The body can't be read: it is no JSON object."))
         }
-        Input::Json(body) => serde_json::from_slice(body)
+        // Looked at once as a whole, and not again in each of its texts.
+        Input::Json(body) => std::str::from_utf8(body)
+            .map_or_else(|_| serde_json::from_slice(body), serde_json::from_str)
             .map_err(|error| No::new(Word::Malformed, format!("The body can't be read: {error}."))),
         Input::Query(uri) => axum::extract::Query::<T>::try_from_uri(uri)
             .map(|query| query.0)
@@ -503,7 +511,7 @@ pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T
 
 pub(crate) fn json(body: &impl Serialize) -> Body {
     let mut text = Vec::with_capacity(ANSWER_BYTES);
-    serde_json::to_writer(&mut text, body).map_err(|error| No::new(Word::Internal, error.to_string()))?;
+    lockkeeper_keeper::json::write(body, &mut text).map_err(|error| No::new(Word::Internal, error.to_string()))?;
     Ok(text)
 }
 

@@ -8,9 +8,10 @@ use std::task::{Context, Poll};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use lockkeeper_keeper::json;
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::answer::Done;
-use lockkeeper_wire::frame::{LINE_BYTES_MAX, Question};
+use lockkeeper_wire::frame::{Asked, LINE_BYTES_MAX};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::word::Word;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -119,8 +120,9 @@ impl Open {
     }
 
     /// The next answer, if there is one already.
-    fn next_ready(&mut self) -> Option<Answered> {
-        futures_util::FutureExt::now_or_never(self.next())
+    async fn next_ready(&mut self) -> Option<Answered> {
+        let ready = |answered| if let Poll::Ready(answered) = answered { Some(answered) } else { None };
+        std::future::poll_fn(|cx| Poll::Ready(ready(self.poll_next(cx)))).await
     }
 }
 
@@ -156,7 +158,7 @@ impl Connection {
         let (mut open, mut out) = (Open::default(), Vec::with_capacity(OUT_BYTES));
         let ended = self.converse(&mut streamed, &mut open, &mut out).await;
         // What was answered already is bound, or told, before the connection ends; also if it ended badly.
-        while let Some(answered) = open.next_ready() {
+        while let Some(answered) = open.next_ready().await {
             self.write(answered, &mut open, &mut out);
         }
         ended?;
@@ -175,34 +177,55 @@ impl Connection {
         // Whoever waits comes back to the same place when there is a service again.
         let mut stopped = std::pin::pin!(self.service.stopping.clone().cancelled_owned());
         loop {
+            // What has come already is not waited for.
+            self.take_lines(&mut incoming, open, &mut streams, out).await?;
+            if !out.is_empty() {
+                // Whatever is ready goes out in one write.
+                self.service.turns.let_others_answer().await;
+                while let Some(answered) = open.next_ready().await {
+                    self.write(answered, open, out);
+                }
+                while let Ok(frame) = streamed.try_recv() {
+                    out.extend_from_slice(&frame);
+                }
+                self.flush(out).await?;
+                continue;
+            }
             let full = open.is_full();
-            let has_line = !full && next_line(&incoming)?.is_some();
             tokio::select! {
                 biased;
                 answered = open.next(), if !open.is_empty() => self.write(answered, open, out),
                 Some(frame) = streamed.recv(), if !streams.is_empty() => out.extend_from_slice(&frame),
-                // Whatever is ready goes out in one write.
-                () = std::future::ready(()), if !out.is_empty() => {
-                    self.service.turns.let_others_answer().await;
-                    self.flush(out).await?;
-                }
-                () = std::future::ready(()), if has_line => {
-                    let mut taken = 0;
-                    while !open.is_full() && let Some(line) = next_line(&incoming[taken..])? {
-                        taken += line.len() + 1;
-                        self.asked(line, open, &mut streams, out).await;
-                    }
-                    incoming.drain(..taken);
-                    if incoming.is_empty() {
-                        incoming.shrink_to(READ_BYTES);
-                    }
-                }
                 read = read_more(&mut self.reader, &mut incoming, full) => if read? == 0 {
                     return Ok(());
                 },
                 () = &mut stopped => return Ok(()),
             }
         }
+    }
+
+    /// Starts on every whole line that has come, as long as there is room for what they ask.
+    async fn take_lines(
+        &mut self,
+        incoming: &mut Vec<u8>,
+        open: &mut Open,
+        streams: &mut JoinSet<()>,
+        out: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
+        let mut taken = 0;
+        while !open.is_full()
+            && let Some(line) = next_line(&incoming[taken..])?
+        {
+            taken += line.len() + 1;
+            self.asked(line, open, streams, out).await;
+        }
+        if taken > 0 {
+            incoming.drain(..taken);
+            if incoming.is_empty() {
+                incoming.shrink_to(READ_BYTES);
+            }
+        }
+        Ok(())
     }
 
     /// Writes what is ready; a reader that leaves it unread for too long is dropped.
@@ -225,7 +248,7 @@ impl Connection {
 
     /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on.
     async fn asked(&mut self, line: &[u8], open: &mut Open, streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
-        let question: Question<'_> = match serde_json::from_slice(line) {
+        let question = match Asked::read(line) {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
@@ -239,7 +262,7 @@ impl Connection {
         };
         let trace = question.traceparent.and_then(TraceParent::parse);
         let caller = Caller { trace, ..Caller::local() };
-        let body = question.body.map_or(&[][..], |body| body.get().as_bytes());
+        let body = question.body;
         match operation {
             Operation::Events | Operation::AttachSession => {
                 while streams.try_join_next().is_some() {}
@@ -255,19 +278,19 @@ impl Connection {
                 }
             }
             _ => {
-                let (service, body) = (self.service.clone(), body.to_vec());
+                let (service, body) = (self.service.clone(), body.to_owned());
                 let at_length = is_answered_at_length(operation);
                 open.at_length |= at_length;
                 open.push(async move {
-                    let reply = service.call(operation, Input::Json(&body), &caller).await;
+                    let reply = service.call(operation, Input::Json(body.as_bytes()), &caller).await;
                     Answered { id, at_length, reply }
                 });
             }
         }
     }
 
-    async fn follow(&mut self, id: u64, body: &[u8], streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> Result<(), No> {
-        let request = service::parse(Input::Json(body))?;
+    async fn follow(&mut self, id: u64, body: &str, streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> Result<(), No> {
+        let request = service::parse(Input::Json(body.as_bytes()))?;
         let mut events = Events::open(&self.service, &request, &Caller::local()).await?;
         frame(id, 200, true, &acknowledged(), out);
         let frames = self.frames.clone();
@@ -294,12 +317,12 @@ impl Connection {
     async fn attach(
         &mut self,
         id: u64,
-        body: &[u8],
+        body: &str,
         caller: &Caller,
         streams: &mut JoinSet<()>,
         out: &mut Vec<u8>,
     ) -> Result<(), No> {
-        let request = service::parse(Input::Json(body))?;
+        let request = service::parse(Input::Json(body.as_bytes()))?;
         let mut attached = Attached::open(&self.service, &request, caller).await?;
         self.bindings.push(attached.binding());
         frame(id, 200, true, &acknowledged(), out);
@@ -340,11 +363,10 @@ fn acknowledged() -> Vec<u8> {
 
 /// Writes `{"id":..,"status":..,"body":..}` and a newline. The body is JSON already.
 fn frame(id: u64, status: u16, more: bool, body: &[u8], out: &mut Vec<u8>) {
-    let number = |out: &mut Vec<u8>, number: u64| serde_json::to_writer(out, &number).expect("writing to memory");
     out.extend_from_slice(b"{\"id\":");
-    number(out, id);
+    json::number(id, out);
     out.extend_from_slice(b",\"status\":");
-    number(out, status.into());
+    json::number(status, out);
     out.extend_from_slice(if more { b",\"more\":true,\"body\":" } else { b",\"body\":" });
     out.extend_from_slice(body);
     out.extend_from_slice(b"}\n");

@@ -1,8 +1,8 @@
 //! The keepers of a service, one for each space, opened when somebody asks for it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
+use lockkeeper_core::HashMap;
 use lockkeeper_core::space::Space;
 use lockkeeper_engine::{Engine, EngineError, Memory};
 use lockkeeper_keeper::Keeper;

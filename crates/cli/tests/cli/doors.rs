@@ -311,8 +311,14 @@ fn lists_that_are_asked_for_together_are_answered_one_after_the_other() {
     assert_eq!(house.say("a", &keys).code, 0);
     let mut stream = std::os::unix::net::UnixStream::connect(house.home().join("socket")).unwrap();
     let mut asked = String::new();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     for id in 1..=200 {
-        let (op, body) = if id % 2 == 0 { ("locks/check", r#"{"file_path":"f1"}"#) } else { ("locks/active", "{}") };
+        // Every fourth is refused at once, with lines behind it that have come already.
+        let (op, body) = match id % 4 {
+            0 => ("locks/check", r#"{"file_path":"f1"}"#),
+            1 => ("locks/active", r#"{"limit":0}"#),
+            _ => ("locks/active", "{}"),
+        };
         writeln!(asked, r#"{{"id":{id},"op":"{op}","body":{body}}}"#).unwrap();
     }
     stream.write_all(asked.as_bytes()).unwrap();

@@ -101,7 +101,7 @@ impl Deciding<'_> {
             return Err(not_found(&operator, which));
         }
         // What others have taken elsewhere can't be taken from them here: it would be seen again at once.
-        if let Some(theirs) = locks.iter().find(|lock| lock.session == SessionId::external()) {
+        if let Some(theirs) = locks.iter().find(|lock| lock.session.is_external()) {
             return Err(Box::new(Refusal::NotOwner { lock: theirs.clone() }));
         }
         let ids = locks.iter().map(|lock| lock.id).collect();

@@ -25,6 +25,21 @@ pub(super) fn parse(text: &str) -> Result<Cow<'_, str>, &'static str> {
     }
 }
 
+/// Whether a text is the path of a file in its one spelling already, as nearly all are: plain letters, and no part that begins with
+/// a dot. Seen in one go; what is not so plain may still be a path.
+pub(super) fn is_plain(text: &str) -> bool {
+    let mut before = b'/';
+    let mut is_plain = text.len() <= KEY_BYTES_MAX;
+    for byte in text.bytes() {
+        let fits = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'_' | b'-')
+            || matches!(byte, b'.' | b'/') && before != b'/';
+        is_plain &= fits;
+        before = byte;
+    }
+    is_plain && before != b'/'
+}
+
 /// Why these letters are no path, before and after they were put in order.
 fn fault(text: &str) -> Option<&'static str> {
     if text.is_empty() {

@@ -30,10 +30,10 @@ use crate::refusal::{self, No};
 use crate::view::{self, Viewer};
 
 impl Service {
-    pub(super) async fn acquire(&self, body: AcquireRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
+    pub(super) async fn acquire(&self, body: Box<AcquireRequest>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = named(&body);
         noted.intention.clone_from(&body.intention);
-        let keeper = self.keeper_noted(&body, noted).await?;
+        let keeper = self.keeper_noted(&*body, noted).await?;
         let acquire = door::acquire(&body, caller, self.settings.default_ttl)?;
         noted.actor(&acquire.actor);
         noted.ttl = Some(acquire.ttl);
@@ -55,7 +55,7 @@ impl Service {
             // The policy may have changed meanwhile.
             let keys = new.iter().map(|lock| &lock.target.key);
             if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), keys) {
-                keeper.give_back(actor.session, new.iter().map(|lock| lock.id).collect()).await;
+                Box::pin(keeper.give_back(actor.session, new.iter().map(|lock| lock.id).collect())).await;
                 return Err(no);
             }
         }
@@ -64,7 +64,7 @@ impl Service {
         let strength = keeper.strength().word().into();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
-        let paused = if fresh < locks.len() { pauses_of(&keeper, had).await? } else { Vec::new() };
+        let paused = if fresh < locks.len() { Box::pin(pauses_of(&keeper, had)).await? } else { Vec::new() };
         match locks.as_slice() {
             [lock] if !set => json(&Granted {
                 success: true,
@@ -93,10 +93,10 @@ impl Service {
         self.settings.heartbeat_interval.0.min(ttl.0 / 3).max(100)
     }
 
-    pub(super) async fn release(&self, body: ReleaseRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
+    pub(super) async fn release(&self, body: Box<ReleaseRequest>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
-        let keeper = self.keeper_noted(&body, noted).await?;
-        let actor = door::actor(&body, caller)?;
+        let keeper = self.keeper_noted(&*body, noted).await?;
+        let actor = door::actor(&*body, caller)?;
         noted.actor(&actor);
         let which =
             match door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)? {
@@ -108,21 +108,21 @@ impl Service {
             };
         self.permit(Operation::Release, caller, Some(&actor.agent), key_of(&which))?;
         let token = door::token(body.fencing_token)?;
-        let request = door::request("locks/release", &body)?;
+        let request = door::request("locks/release", &*body)?;
         let session = actor.session.clone();
         match keeper.ask(Command::Release { actor, which, token, request }).await? {
             Answer::Released { locks } => {
                 noted.released = locks.iter().map(|lock| lock.id).collect();
                 changed("released", Viewer { now: keeper.now() }.locks(&locks), body.file_path)
             }
-            other => Err(explained(&keeper, session, other).await),
+            other => Err(Box::pin(explained(&keeper, session, other)).await),
         }
     }
 
-    pub(super) async fn renew(&self, body: RenewRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
+    pub(super) async fn renew(&self, body: Box<RenewRequest>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = body.file_path.clone().or_else(|| body.lock_id.clone());
-        let keeper = self.keeper_noted(&body, noted).await?;
-        let actor = door::actor(&body, caller)?;
+        let keeper = self.keeper_noted(&*body, noted).await?;
+        let actor = door::actor(&*body, caller)?;
         noted.actor(&actor);
         let which = door::which(body.lock_id.as_deref(), body.file_path.as_deref(), body.start_line, body.end_line)?;
         let which = which.unwrap_or(Which::Everything);
@@ -137,7 +137,7 @@ impl Service {
                 lost: lost.iter().map(ToString::to_string).collect(),
                 ..changes("renewed", viewer.locks(&locks), body.file_path)
             }),
-            other => Err(explained(&keeper, session, other).await),
+            other => Err(Box::pin(explained(&keeper, session, other)).await),
         }
     }
 

@@ -42,6 +42,7 @@ macro_rules! laws {
             features_are_registered_compared_and_ended
             ports_are_a_sessions_own
             keys_that_are_none_say_what_is_wrong
+            a_stop_that_can_not_be_read_stops_nothing
         );
     };
     (@each $house:ident: $($law:ident)*) => {$(
@@ -455,4 +456,13 @@ pub(crate) fn keys_that_are_none_say_what_is_wrong(house: &House) {
     }
     house.granted("a", "api:GET /v1//users/", json!({}));
     house.refused(ACQUIRE, wanting("b", "api:GET /v1/users", json!({})), 409, "busy");
+}
+
+pub(crate) fn a_stop_that_can_not_be_read_stops_nothing(house: &House) {
+    for operation in [Operation::Stop, Operation::ReloadPolicy] {
+        let (status, answer) = house.ask(operation, json!({ "spcae": "another" }));
+        // Over HTTP, only the local user may ask for it at all.
+        assert!(matches!(status, 400 | 403), "{operation:?}: {answer}");
+    }
+    house.granted("a", "f", json!({}));
 }

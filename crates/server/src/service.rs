@@ -54,6 +54,8 @@ const OUTSIDE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Room for an answer about one lock, so that it is made in one piece.
 const ANSWER_BYTES: usize = 512;
+/// Rows of a list that take no longer than a few requests.
+const ROWS_AT_ONCE: usize = 1000;
 const LIST_DEFAULT: usize = 1000;
 const LIST_MAX: usize = 100_000;
 const HISTORY_DEFAULT: usize = 10;
@@ -137,6 +139,8 @@ pub struct Service {
     spans: Option<Spans>,
     advisory: Advisory,
     outside: Option<Arc<dyn Elsewhere>>,
+    /// Whoever writes down a long list has it.
+    listing: Arc<Semaphore>,
     /// Whoever looks there has it: a folder that hangs keeps one thread and no more.
     looking: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,
@@ -207,6 +211,7 @@ impl Service {
             spans: None,
             advisory: Advisory::default(),
             outside: None,
+            listing: Arc::new(Semaphore::new(1)),
             looking: Arc::new(Semaphore::new(1)),
             metrics,
             counted: [const { OnceLock::new() }; TABLE.len()],
@@ -369,6 +374,19 @@ impl Service {
                 Err(No::new(Word::InvalidRequest, "This answers with a stream; ask for it as one."))
             }
         }
+    }
+
+    /// A list of so many rows. A long one is made and written down beside everything else, and one after the other.
+    async fn list<T: Serialize>(&self, rows: usize, make: impl FnOnce() -> T + Send + 'static) -> Body {
+        if rows <= ROWS_AT_ONCE {
+            return json(&make());
+        }
+        let turn = self.listing.clone().acquire_owned().await;
+        let made = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            json(&make())
+        });
+        made.await.unwrap_or_else(|error| Err(No::new(Word::Internal, error.to_string())))
     }
 
     /// The keeper of the space that a body means.

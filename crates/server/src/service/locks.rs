@@ -235,18 +235,23 @@ impl Service {
         let waiting = body.waiting == Some(true);
         keeper.look_outside(files(&about)).await?;
         let outside = if about.is_none() { self.outside().await } else { OutsideList::default() };
-        let list = keeper.read(move |state, now| {
-            let viewer = Viewer { now };
+        let look = keeper.read(move |state, now| {
             let meant = |key: &Key| about.as_ref().is_none_or(|about| about.overlaps(key));
             let (locks, total) = state.locks_in_order(about.as_ref(), most);
-            let listed = locks.iter().map(|lock| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) });
-            let mut waiters: Vec<_> = state.waiters().filter(|_| waiting).collect();
+            let mut waiters: Vec<_> = state.waiters().filter(|_| waiting).cloned().collect();
             waiters.retain(|waiter| waiter.asked.wants.iter().any(|want| meant(&want.target.key)));
             waiters.sort_unstable_by_key(|waiter| waiter.rank());
-            let waiting = waiters.into_iter().take(most).map(|waiter| viewer.waiter(waiter)).collect();
-            LockList { locks: listed.collect(), total, waiting, outside }
+            waiters.truncate(most);
+            (locks, total, waiters, Viewer { now })
         });
-        json(&list.await?)
+        let (locks, total, waiters, viewer) = look.await?;
+        let rows = locks.len() + waiters.len();
+        let make = move || {
+            let listed = |lock: &Arc<Lock>| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) };
+            let waiting = waiters.iter().map(|waiter| viewer.waiter(waiter)).collect();
+            LockList { locks: locks.iter().map(listed).collect(), total, waiting, outside }
+        };
+        self.list(rows, make).await
     }
 
     pub(super) async fn key_status(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
@@ -289,12 +294,16 @@ impl Service {
         self.permit_look(Operation::History, caller, &body, about.as_ref())?;
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
         let epoch = keeper.epoch();
-        let list = keeper.read(move |state, _| {
+        let look = keeper.read(move |state, _| {
             let meant = |entry: &&Arc<Entry>| about.as_ref().is_none_or(|about| about.overlaps(&entry.target.key));
-            let events = state.history().newest().filter(meant).take(most).map(|entry| view::event(epoch, entry));
-            HistoryList { events: events.collect(), total: state.history().len() }
+            let entries: Vec<_> = state.history().newest().filter(meant).take(most).cloned().collect();
+            (entries, state.history().len())
         });
-        json(&list.await?)
+        let (entries, total) = look.await?;
+        let rows = entries.len();
+        let make =
+            move || HistoryList { events: entries.iter().map(|entry| view::event(epoch, entry)).collect(), total };
+        self.list(rows, make).await
     }
 }
 

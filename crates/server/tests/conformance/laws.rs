@@ -43,6 +43,7 @@ macro_rules! laws {
             ports_are_a_sessions_own
             keys_that_are_none_say_what_is_wrong
             a_stop_that_can_not_be_read_stops_nothing
+            a_long_list_is_whole_and_in_order
         );
     };
     (@each $house:ident: $($law:ident)*) => {$(
@@ -465,4 +466,22 @@ pub(crate) fn a_stop_that_can_not_be_read_stops_nothing(house: &House) {
         assert!(matches!(status, 400 | 403), "{operation:?}: {answer}");
     }
     house.granted("a", "f", json!({}));
+}
+
+/// So many that it is not made at once.
+pub(crate) fn a_long_list_is_whole_and_in_order(house: &House) {
+    for part in 0..6 {
+        let keys = (0..200).map(|n| json!({ "file_path": format!("f{:04}", part * 200 + n) }));
+        let set = json!({ "session_id": "a", "locks": keys.collect::<Vec<_>>(), "ttl_minutes": 5 });
+        assert_eq!(house.ask(ACQUIRE, set).0, 200);
+    }
+    let (status, list) = house.ask(Operation::Active, json!({ "limit": 1150 }));
+    let rows = list["locks"].as_array().expect("rows");
+    assert_eq!((status, rows.len(), list["total"].as_u64()), (200, 1150, Some(1200)));
+    let in_order = |(n, row): (usize, &Value)| row["file_path"] == format!("f{n:04}") && row["owner"] == "a";
+    assert!(rows.iter().enumerate().all(in_order), "{rows:?}");
+    let (status, history) = house.ask(Operation::History, json!({ "limit": 1100 }));
+    let events = history["events"].as_array().expect("events");
+    assert_eq!((status, events.len(), history["total"].as_u64()), (200, 1100, Some(1200)));
+    assert_eq!((&events[0]["file_path"], &events[1099]["file_path"]), (&json!("f1199"), &json!("f0100")));
 }

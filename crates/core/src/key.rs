@@ -379,6 +379,12 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_path_has_its_bound_too() {
+        assert!(Key::parse(&"a".repeat(KEY_BYTES_MAX)).is_ok());
+        assert!(matches!(Key::parse(&"a".repeat(KEY_BYTES_MAX + 1)), Err(InvalidKey::Path { .. })));
+    }
+
+    #[test]
     fn only_a_file_has_lines() {
         let lines = Span::parse("1-2").unwrap();
         assert!(Target::new(key("a.rs"), lines).is_ok());

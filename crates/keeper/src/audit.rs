@@ -110,8 +110,8 @@ pub struct Harmless<'a>(pub &'a str);
 impl<'a> Harmless<'a> {
     fn text(self) -> Cow<'a, str> {
         // All of it at once: most are plain to the end.
-        let is_plain = self.0.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte));
-        if self.0.len() <= TEXT_CHARS_MAX && is_plain {
+        let is_plain = || self.0.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte));
+        if self.0.len() <= TEXT_CHARS_MAX && is_plain() {
             return Cow::Borrowed(self.0);
         }
         Cow::Owned(one_line(&self.0.chars().take(TEXT_CHARS_MAX).collect::<String>()).into_owned())

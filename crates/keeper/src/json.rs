@@ -1,5 +1,6 @@
 //! JSON as it is written many times a second: the same text as `serde_json` writes, for what answers and audit lines are made
-//! of. Names of fields are our own and need no second look, and a text is looked at eight letters at a time.
+//! of. Names of fields are our own and need no second look, and a text is looked at eight letters at a time. What they are not made
+//! of is refused: keys that are no texts, and JSON inside of JSON (`RawValue`).
 
 use serde::Serialize;
 use serde::ser::{self, Error as _, Serializer};
@@ -219,7 +220,11 @@ impl<'a> Serializer for Writer<'a> {
         Ok(self.begin(b"{", b"}"))
     }
 
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Parts<'a>, Error> {
+    fn serialize_struct(self, name: &'static str, _: usize) -> Result<Parts<'a>, Error> {
+        // By such names serde_json speaks to itself.
+        if name.starts_with("$serde_json::private::") {
+            return Err(Error::custom("JSON inside of JSON is not written here"));
+        }
         Ok(self.begin(b"{", b"}"))
     }
 
@@ -379,7 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_no_text_is_refused() {
+    fn what_answers_are_not_made_of_is_refused() {
         assert!(write(&BTreeMap::from([(1, 2)]), &mut Vec::new()).is_err());
+        let raw = serde_json::value::to_raw_value(&1).unwrap();
+        assert!(write(&raw, &mut Vec::new()).is_err());
     }
 }

@@ -142,7 +142,8 @@ impl Keeper {
         self.0.epoch.load(Ordering::Relaxed)
     }
 
-    /// Asks, and waits for the answer. Dropping the future of a waiting acquisition gives up its place in the queue.
+    /// Asks, and waits for the answer. It is asked at once, also if nobody ever waits, unless it is a heartbeat or the mailbox is
+    /// full. Dropping the future of a waiting acquisition gives up its place in the queue.
     pub fn ask(&self, command: Command) -> impl Future<Output = Result<Answer, Failure>> + Send {
         self.ask_as(command, false)
     }

@@ -54,8 +54,8 @@ const OUTSIDE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Room for an answer about one lock, so that it is made in one piece.
 const ANSWER_BYTES: usize = 512;
-/// Rows of a list that take no longer than a few requests.
-const ROWS_AT_ONCE: usize = 1000;
+/// Rows of a list that take no longer than some ten requests.
+const ROWS_AT_ONCE: usize = 100;
 const LIST_DEFAULT: usize = 1000;
 const LIST_MAX: usize = 100_000;
 const HISTORY_DEFAULT: usize = 10;
@@ -270,7 +270,7 @@ impl Service {
         let looks = policy::right_of(operation) == Right::Read;
         let mut noted = Noted { turn: Some(self.turns.begin()), looks, ..Noted::default() };
         let body = match permitted(operation, caller) {
-            Ok(()) if tracing::enabled!(tracing::Level::DEBUG) => {
+            Ok(()) => {
                 let trace = caller.trace.as_ref();
                 let span = tracing::debug_span!(
                     "request",
@@ -278,9 +278,9 @@ impl Service {
                     trace_id = trace.map(|trace| trace.trace_id.as_str()),
                     parent_span_id = trace.map(|trace| trace.span_id.as_str()),
                 );
-                Box::pin(self.dispatch(operation, input, caller, &mut noted).instrument(span)).await
+                let dispatched = self.dispatch(operation, input, caller, &mut noted);
+                if span.is_disabled() { dispatched.await } else { Box::pin(dispatched.instrument(span)).await }
             }
-            Ok(()) => self.dispatch(operation, input, caller, &mut noted).await,
             Err(no) => Err(no),
         };
         let name = operation.row().name;
@@ -377,14 +377,22 @@ impl Service {
     }
 
     /// A list of so many rows. A long one is made and written down beside everything else, and one after the other.
-    async fn list<T: Serialize>(&self, rows: usize, make: impl FnOnce() -> T + Send + 'static) -> Body {
+    async fn list<T: Serialize>(
+        &self,
+        rows: usize,
+        noted: &mut Noted<'_>,
+        make: impl FnOnce() -> Result<T, No> + Send + 'static,
+    ) -> Body {
+        let written = || make().and_then(|list| json(&list));
         if rows <= ROWS_AT_ONCE {
-            return json(&make());
+            return written();
         }
+        // Nobody makes room for an answer that takes its time.
+        noted.turn = None;
         let turn = self.listing.clone().acquire_owned().await;
         let made = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            json(&make())
+            written()
         });
         made.await.unwrap_or_else(|error| Err(No::new(Word::Internal, error.to_string())))
     }

@@ -2,6 +2,7 @@
 //! other.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -124,6 +125,18 @@ impl Open {
         let ready = |answered| if let Poll::Ready(answered) = answered { Some(answered) } else { None };
         std::future::poll_fn(|cx| Poll::Ready(ready(self.poll_next(cx)))).await
     }
+
+    /// Every answer that there is already, when nobody waits for the others any more. Each is asked for: the runtime puts off
+    /// whoever comes behind many others, and then nobody is told that its answer has come.
+    async fn into_ready(mut self) -> Vec<Answered> {
+        let all = std::future::poll_fn(|cx| {
+            let only = self.only.as_mut().filter(|_| self.asked).map(|only| only.poll(cx));
+            let others = Pin::new(&mut self.others).iter_pin_mut().map(|asked| asked.poll(cx));
+            let ready = |answered| if let Poll::Ready(answered) = answered { Some(answered) } else { None };
+            Poll::Ready(only.into_iter().chain(others).filter_map(ready).collect())
+        });
+        tokio::task::unconstrained(all).await
+    }
 }
 
 /// A question that was answered.
@@ -158,7 +171,7 @@ impl Connection {
         let (mut open, mut out) = (Open::default(), Vec::with_capacity(OUT_BYTES));
         let ended = self.converse(&mut streamed, &mut open, &mut out).await;
         // What was answered already is bound, or told, before the connection ends; also if it ended badly.
-        while let Some(answered) = open.next_ready().await {
+        for answered in std::mem::take(&mut open).into_ready().await {
             self.write(answered, &mut open, &mut out);
         }
         ended?;
@@ -393,4 +406,83 @@ fn next_line(incoming: &[u8]) -> std::io::Result<Option<&[u8]>> {
         return Err(std::io::Error::other("a line is too long"));
     }
     Ok(end.map(|end| &incoming[..end]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use lockkeeper_core::space::Space;
+    use lockkeeper_engine::Memory;
+    use lockkeeper_keeper::audit::Audit;
+    use lockkeeper_keeper::settings::Settings;
+
+    use super::*;
+    use crate::service::About;
+
+    const ASKED: u64 = 250;
+
+    fn service() -> Arc<Service> {
+        let mut settings = Settings::default();
+        settings.rules.quota_limit = 0;
+        let (space, metrics) = (Space::parse("s").expect("a name"), Arc::default());
+        let about = About {
+            background: false,
+            engine_from: String::new(),
+            durability: String::new(),
+            socket: None,
+            listen: None,
+        };
+        let audit = Audit::none(Arc::default());
+        Arc::new(Service::new(Arc::new(Memory::new()), space, settings, audit, metrics, about))
+    }
+
+    async fn line_of(client: &mut UnixStream) -> String {
+        let mut line = String::new();
+        while !line.ends_with('\n') {
+            line.push(char::from(client.read_u8().await.expect("an answer")));
+        }
+        line
+    }
+
+    /// Asks for many locks, and is gone after so many turns of everybody else; how many were granted, and how many are held when
+    /// all is done.
+    async fn gone_after(turns: usize) -> (u64, usize) {
+        let service = service();
+        let (mut client, stream) = UnixStream::pair().expect("a pair");
+        let serving = tokio::spawn(serve(service.clone(), stream));
+        let attach = b"{\"id\":1,\"op\":\"sessions/attach\",\"body\":{\"session_id\":\"a\"}}\n";
+        client.write_all(attach).await.expect("written");
+        assert!(line_of(&mut client).await.contains("\"status\":200"));
+        let mut lines = String::new();
+        for id in 0..ASKED {
+            let body = format!(r#"{{"session_id":"a","file_path":"f{id}","ttl_minutes":60}}"#);
+            writeln!(lines, r#"{{"id":{id},"op":"locks/acquire","body":{body}}}"#).expect("writing to memory");
+        }
+        client.write_all(lines.as_bytes()).await.expect("written");
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        drop(client);
+        serving.await.expect("no panic");
+        let keeper = service.keeper(&lockkeeper_wire::request::StatusRequest::default()).await.expect("a keeper");
+        // What is owed comes with the next question at the latest.
+        let mut held = usize::MAX;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+            held = keeper.read(|state, _| state.lock_count()).await.expect("an answer");
+        }
+        (keeper.read(|state, _| state.history().made()).await.expect("an answer"), held)
+    }
+
+    #[tokio::test]
+    async fn whenever_a_connection_ends_nothing_stays_held_of_what_it_asked_for() {
+        let mut granted = 0;
+        for turns in 0..60 {
+            let (made, held) = gone_after(turns).await;
+            assert_eq!(held, 0, "gone after {turns} turns, {made} entries");
+            granted += usize::from(made > 0);
+        }
+        assert!(granted > 10, "{granted}: some ended before anything was granted, and others after");
+    }
 }

@@ -37,7 +37,7 @@ impl Viewer {
     pub(crate) fn lock(self, lock: &Lock) -> LockView {
         let (start_line, end_line) = lines(lock.target.span);
         LockView {
-            lock_id: String::from_utf8_lossy(&lock.id.text()).into_owned(),
+            lock_id: lock.id.to_string(),
             file_path: lock.target.key.shared_text(),
             start_line,
             end_line,

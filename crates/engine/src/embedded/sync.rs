@@ -4,12 +4,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
 use tokio::sync::watch;
 
 use crate::crash::{crash_point, fault_point};
@@ -83,7 +85,13 @@ fn sync_kept(file: &File) -> io::Result<()> {
     file.sync_data()?;
     // Asked for nothing but this: since Linux 6.13, whoever is told when a file was changed makes the next write note that anew,
     // and on some file systems the next sync then writes the inode as well.
-    match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::NLINK)?.stx_nlink {
+    let links = match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
+        Ok(found) => u64::from(found.stx_nlink),
+        // Some sandboxes know the older way only.
+        Err(Errno::NOSYS) => file.metadata()?.nlink(),
+        Err(error) => return Err(error.into()),
+    };
+    match links {
         0 => Err(io::Error::other("somebody removed the files of the ledger")),
         _ => Ok(()),
     }

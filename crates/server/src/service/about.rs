@@ -27,12 +27,12 @@ impl Service {
         let failed = |error: String| No::new(Word::Internal, format!("The audit log can't be read: {error}."));
         let lines =
             read.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-        let lines = lines
-            .iter()
-            .map(serde_json::to_value)
-            .collect::<Result<_, _>>()
-            .map_err(|error| failed(error.to_string()))?;
-        json(&AuditList { lines })
+        let rows = lines.len();
+        let make = move || {
+            let lines = lines.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+            Ok(AuditList { lines: lines.map_err(|error| failed(error.to_string()))? })
+        };
+        self.list(rows, noted, make).await
     }
 
     pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {

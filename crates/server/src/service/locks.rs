@@ -245,13 +245,13 @@ impl Service {
             (locks, total, waiters, Viewer { now })
         });
         let (locks, total, waiters, viewer) = look.await?;
-        let rows = locks.len() + waiters.len();
+        let rows = locks.len() + waiters.iter().map(|waiter| waiter.asked.wants.len()).sum::<usize>();
         let make = move || {
             let listed = |lock: &Arc<Lock>| Listed { id: lock.id.to_string(), lock: viewer.lock(lock) };
             let waiting = waiters.iter().map(|waiter| viewer.waiter(waiter)).collect();
-            LockList { locks: locks.iter().map(listed).collect(), total, waiting, outside }
+            Ok(LockList { locks: locks.iter().map(listed).collect(), total, waiting, outside })
         };
-        self.list(rows, make).await
+        self.list(rows, noted, make).await
     }
 
     pub(super) async fn key_status(&self, body: CheckRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
@@ -302,8 +302,8 @@ impl Service {
         let (entries, total) = look.await?;
         let rows = entries.len();
         let make =
-            move || HistoryList { events: entries.iter().map(|entry| view::event(epoch, entry)).collect(), total };
-        self.list(rows, make).await
+            move || Ok(HistoryList { events: entries.iter().map(|entry| view::event(epoch, entry)).collect(), total });
+        self.list(rows, noted, make).await
     }
 }
 

@@ -239,14 +239,14 @@ impl<'a> Serializer for Writer<'a> {
     }
 }
 
-macro_rules! elements {
-    ($($trait:ident::$name:ident,)*) => {$(
+macro_rules! parts {
+    ($($trait:ident::$name:ident($($field:ident)?) -> $way:ident,)*) => {$(
         impl ser::$trait for Parts<'_> {
             type Ok = ();
             type Error = Error;
 
-            fn $name<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-                self.element(value)
+            fn $name<T: Serialize + ?Sized>(&mut self, $($field: &'static str,)? value: &T) -> Result<(), Error> {
+                self.$way($($field,)? value)
             }
 
             fn end(self) -> Result<(), Error> {
@@ -257,34 +257,13 @@ macro_rules! elements {
     )*};
 }
 
-macro_rules! fields {
-    ($($trait:ident,)*) => {$(
-        impl ser::$trait for Parts<'_> {
-            type Ok = ();
-            type Error = Error;
-
-            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
-                self.field(name, value)
-            }
-
-            fn end(self) -> Result<(), Error> {
-                self.finish();
-                Ok(())
-            }
-        }
-    )*};
-}
-
-elements! {
-    SerializeSeq::serialize_element,
-    SerializeTuple::serialize_element,
-    SerializeTupleStruct::serialize_field,
-    SerializeTupleVariant::serialize_field,
-}
-
-fields! {
-    SerializeStruct,
-    SerializeStructVariant,
+parts! {
+    SerializeSeq::serialize_element() -> element,
+    SerializeTuple::serialize_element() -> element,
+    SerializeTupleStruct::serialize_field() -> element,
+    SerializeTupleVariant::serialize_field() -> element,
+    SerializeStruct::serialize_field(name) -> field,
+    SerializeStructVariant::serialize_field(name) -> field,
 }
 
 impl ser::SerializeMap for Parts<'_> {

@@ -63,7 +63,9 @@ impl Resource {
         if self.checks && self.entries().iter().any(|seen| seen.token > entry.token) {
             return false;
         }
-        writeln!(file, "{} {} {}", entry.token, entry.author, entry.step).expect("written");
+        // In one piece: whoever only looks on does not wait for the lock.
+        let line = format!("{} {} {}\n", entry.token, entry.author, entry.step);
+        file.write_all(line.as_bytes()).expect("written");
         true
     }
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use desk::Desk;
 use libfuzzer_sys::fuzz_target;
 use lockkeeper_server::service::{Caller, Input};
-use lockkeeper_wire::frame::Question;
+use lockkeeper_wire::frame::{Asked, Question};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::word::Word;
 
@@ -29,15 +29,26 @@ fuzz_target!(|lines: &[u8]| {
 });
 
 fn ask(desk: &Desk, line: &[u8]) {
-    let Ok(question) = serde_json::from_slice::<Question<'_>>(line) else { return };
+    let in_full = serde_json::from_slice::<Question<'_>>(line).ok();
+    let Ok(question) = Asked::read(line) else {
+        assert!(in_full.is_none(), "what can be read is read");
+        return;
+    };
+    match &in_full {
+        Some(full) => {
+            let body = full.body.map_or("", |body| body.get());
+            assert_eq!((question.id, question.op, question.body), (full.id, full.op, body), "taken apart as it is read");
+        }
+        None => assert!(serde_json::from_str::<serde_json::Value>(question.body).is_err(), "no line, so no body"),
+    }
     let Some(operation) = Operation::named(question.op) else { return };
     if matches!(operation, Operation::Stop | Operation::Events | Operation::AttachSession) {
         return;
     }
-    let body = question.body.map_or_else(Vec::new, |body| body.get().as_bytes().to_vec());
+    let body = question.body.as_bytes();
     let caller = Caller::local();
     let reply = desk.runtime.block_on(async {
-        let asked = desk.service.call(operation, Input::Json(&body), &caller);
+        let asked = desk.service.call(operation, Input::Json(body), &caller);
         // A wait is given up, as a client that goes away would.
         tokio::time::timeout(std::time::Duration::from_millis(20), asked).await
     });

@@ -122,7 +122,6 @@ impl Open {
 
     /// The next answer, if there is one already.
     async fn next_ready(&mut self) -> Option<Answered> {
-        let ready = |answered| if let Poll::Ready(answered) = answered { Some(answered) } else { None };
         std::future::poll_fn(|cx| Poll::Ready(ready(self.poll_next(cx)))).await
     }
 
@@ -132,10 +131,17 @@ impl Open {
         let all = std::future::poll_fn(|cx| {
             let only = self.only.as_mut().filter(|_| self.asked).map(|only| only.poll(cx));
             let others = Pin::new(&mut self.others).iter_pin_mut().map(|asked| asked.poll(cx));
-            let ready = |answered| if let Poll::Ready(answered) = answered { Some(answered) } else { None };
             Poll::Ready(only.into_iter().chain(others).filter_map(ready).collect())
         });
         tokio::task::unconstrained(all).await
+    }
+}
+
+/// What has come, if it has.
+fn ready<T>(polled: Poll<T>) -> Option<T> {
+    match polled {
+        Poll::Ready(come) => Some(come),
+        Poll::Pending => None,
     }
 }
 

@@ -145,29 +145,33 @@ impl State {
             None => Cow::Borrowed(grant),
         };
         self.ensure_session(now, &grant.session, &grant.agent, grant.agent_type.as_ref());
-        self.remove_locks(stamp, &grant.replaced, Action::Released, None);
+        let replaced = self.remove_locks(stamp, &grant.replaced, Action::Released, None);
         if let Some(first) = grant.new.first().filter(|_| self.counters.born == 0) {
             // Not from the stamp, which was not known when later grants of the same batch were decided.
             self.counters.born = first.id.raw().max(1);
         }
+        // Who asks again for what they hold is never left with less of it.
+        let ttl_of = |held: Option<&Arc<Lock>>| held.map_or(grant.ttl, |lock| lock.ttl.max(grant.ttl));
         for new in &grant.new {
             self.counters.locks_made += 1;
             let wanted = |place: u32| waiter.as_ref()?.asked.wants.get(place as usize);
-            match &new.on {
-                On::Target(target, mode) => self.grant_one(stamp, grant, new.id, target, *mode),
-                On::Wanted(place) => {
-                    if let Some(want) = wanted(*place) {
-                        self.grant_one(stamp, grant, new.id, &want.target, want.mode);
-                    }
-                }
-            }
+            let (target, mode) = match &new.on {
+                On::Target(target, mode) => (target, *mode),
+                On::Wanted(place) => match wanted(*place) {
+                    Some(want) => (&want.target, want.mode),
+                    None => continue,
+                },
+            };
+            let before = replaced.iter().find(|lock| lock.target == *target);
+            self.grant_one(stamp, grant, new.id, target, mode, ttl_of(before));
         }
         for id in &grant.refreshed {
             let Some(lock) = self.lock(*id).filter(|lock| !lock.is_finish()) else { continue };
+            let ttl = ttl_of(Some(lock));
             let mut lock = Lock::clone(lock);
-            lock.ttl = grant.ttl;
+            lock.ttl = ttl;
             if !planted::is(Bug::RefreshIgnored) {
-                lock.expires = now.plus(grant.ttl);
+                lock.expires = now.plus(ttl);
             }
             if !grant.intention.is_empty() {
                 lock.intention = grant.intention.clone();
@@ -184,7 +188,7 @@ impl State {
         }
     }
 
-    fn grant_one(&mut self, stamp: Stamp, grant: &Grant, id: LockId, target: &Target, mode: Mode) {
+    fn grant_one(&mut self, stamp: Stamp, grant: &Grant, id: LockId, target: &Target, mode: Mode, ttl: Millis) {
         let now = stamp.time;
         let restored = planted::is(Bug::RestoredTokenReused) && grant.quota_kept == 1;
         let next = u64::from(!planted::is(Bug::TokenReused) && !restored);
@@ -201,8 +205,8 @@ impl State {
             feature: grant.feature.clone(),
             token,
             acquired: now,
-            expires: now.plus(grant.ttl),
-            ttl: grant.ttl,
+            expires: now.plus(ttl),
+            ttl,
         });
         // Decided on the state that this is applied to, a grant overlaps nothing. After a ledger was rewritten it
         // may, and then the earlier one stands.

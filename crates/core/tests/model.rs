@@ -17,12 +17,20 @@ use proptest::prelude::*;
 /// What is asked for at once, each in its mode.
 type Wants = Vec<(Target, Mode)>;
 
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    until: u64,
+    ttl: u64,
+}
+
+type Held = (u8, Target, Mode, Lease);
+
 /// Who holds what, in which mode, until when; and who waits for what, in the order of the queue, for how long to hold it and until
 /// when.
 #[derive(Clone, Debug, Default)]
 struct Model {
     now: u64,
-    held: Vec<(u8, Target, Mode, u64)>,
+    held: Vec<Held>,
     waiting: Vec<(u8, Wants, u64, u64)>,
 }
 
@@ -53,15 +61,13 @@ impl Model {
 
     /// Whether this one is in the way of that one, at that one's place of the queue: by what it holds, or wants earlier.
     fn is_in_the_way(&self, other: u8, agent: u8, wants: &Wants, place: usize) -> bool {
-        let covers = |own: &(u8, Target, Mode, u64), (target, mode): &(Target, Mode)| {
+        let covers = |own: &Held, (target, mode): &(Target, Mode)| {
             let same = own.1.key == target.key && own.1.span.intersection(target.span) == Some(target.span);
             own.0 == agent && same && (own.2 == Mode::Exclusive || *mode == Mode::Shared)
         };
         other != agent
             && self.missing(agent, wants).iter().any(|want| {
-                let held = |(who, at, mode, _): &(u8, Target, Mode, u64)| {
-                    *who == other && conflict(&(at.clone(), *mode), want)
-                };
+                let held = |(who, at, mode, _): &Held| *who == other && conflict(&(at.clone(), *mode), want);
                 let awaited = |(who, theirs, ..): &(u8, Wants, u64, u64)| {
                     *who == other && theirs.iter().any(|theirs| conflict(theirs, want))
                 };
@@ -87,13 +93,15 @@ impl Model {
         reached.contains(&agent)
     }
 
-    /// What is held already is held on, in the stronger of the two modes.
+    /// What is held already is held on, in the stronger of the two modes and for the longer of the two times.
     fn hold(&mut self, agent: u8, wants: &Wants, ttl: u64) {
         for (target, mode) in wants {
-            let same = |held: &&(u8, Target, Mode, u64)| held.0 == agent && held.1 == *target;
-            let mode = self.held.iter().find(same).map_or(*mode, |held| held.2.min(*mode));
+            let same = |held: &&Held| held.0 == agent && held.1 == *target;
+            let before = self.held.iter().find(same);
+            let mode = before.map_or(*mode, |held| held.2.min(*mode));
+            let ttl = before.map_or(ttl, |held| held.3.ttl.max(ttl));
             self.held.retain(|(other, at, ..)| *other != agent || at != target);
-            self.held.push((agent, target.clone(), mode, self.now + ttl));
+            self.held.push((agent, target.clone(), mode, Lease { until: self.now + ttl, ttl }));
         }
     }
 
@@ -121,11 +129,11 @@ impl Model {
         self.now += time;
         let now = self.now;
         self.waiting.retain(|(.., until)| *until > now);
-        self.lose(|(.., until)| *until <= now);
+        self.lose(|(.., lease)| lease.until <= now);
     }
 
     /// Of those who lost something and wait in a circle now, whoever came last waits no longer.
-    fn lose(&mut self, is_lost: impl Fn(&(u8, Target, Mode, u64)) -> bool) {
+    fn lose(&mut self, is_lost: impl Fn(&Held) -> bool) {
         let losers: BTreeSet<u8> = self.held.iter().filter(|held| is_lost(held)).map(|held| held.0).collect();
         self.held.retain(|held| !is_lost(held));
         self.hand_over();

@@ -1,10 +1,11 @@
 //! Who gets a lock, and with what token.
 
+use lockkeeper_core::command::{Acquire, Command};
 use lockkeeper_core::outcome::{Answer, Blocker, BusyReason, Limit, Refusal};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::time::Millis;
 
-use crate::house::{House, busy};
+use crate::house::{House, busy, wanting};
 
 #[test]
 fn overlapping_lines_conflict_and_others_do_not() {
@@ -52,6 +53,23 @@ fn own_locks_do_not_conflict_and_asking_again_refreshes() {
     assert_eq!(locks[0].expires, house.now.time.plus(Millis(30_000)));
     assert!(house.granted("a", "x#5-20") > token);
     assert_eq!(house.holders("x").len(), 2);
+}
+
+#[test]
+fn asking_again_never_shortens_what_is_held() {
+    let mut house = House::new();
+    let hour = Millis(3_600_000);
+    house.tell(Command::Acquire(Acquire { ttl: hour, ..wanting("a", &["x", "y~"]) }));
+    house.wait(10_000);
+    // One is held as asked, the other is new because it is to be exclusive now.
+    let Answer::Granted { locks, fresh } = house.acquire("a", &["x", "y"]) else { panic!() };
+    assert_eq!((fresh, locks.len()), (1, 2));
+    for lock in locks {
+        assert_eq!((lock.ttl, lock.expires), (hour, house.now.time.plus(hour)), "{}", lock.target);
+    }
+    let longer = Millis(2 * hour.0);
+    let again = Command::Acquire(Acquire { ttl: longer, ..wanting("a", &["x"]) });
+    assert!(matches!(house.tell(again), Answer::Granted { locks, .. } if locks[0].ttl == longer));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use lockkeeper_wire::request::{RoomRequest, StatusRequest};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
-use crate::{again, config};
+use crate::{again, config, lock};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Room {
@@ -57,7 +57,7 @@ impl Room {
 impl Open {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let busy = config::length(&self.busy).map_err(|error| Failure::usage(error.to_string()))?;
-        let file_path = Some(context.config()?.place.key(&self.file)?);
+        let file_path = Some(lock::whole_key(context, &self.file)?);
         let request = RoomRequest { file_path, busy_ms: Some(Whole::from(busy.0)), ..RoomRequest::default() };
         let answer: RoomChanged = context.ask(Operation::OpenRoom, request)?;
         if context.global.json {
@@ -99,7 +99,7 @@ fn told_own(answer: &RoomChanged, asked: Millis) {
 
 impl Close {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let file_path = Some(context.config()?.place.key(&self.file)?);
+        let file_path = Some(lock::whole_key(context, &self.file)?);
         let answer: RoomChanged =
             context.ask(Operation::CloseRoom, RoomRequest { file_path, ..RoomRequest::default() })?;
         if context.global.json {

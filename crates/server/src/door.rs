@@ -180,18 +180,23 @@ fn want(path: &str, start: Option<Whole>, end: Option<Whole>, mode: Option<ModeW
 
 /// What is meant, and whether lines of it were named.
 fn target(path: &str, start: Option<Whole>, end: Option<Whole>) -> Result<(Target, bool), No> {
-    let key = Key::parse(path)?;
     if start == Some(Whole::NONE) || end == Some(Whole::NONE) {
         return Err(No::new(Word::InvalidRange, "A line is a whole number, counted from 1."));
     }
     if start.is_none()
         && end.is_none()
-        && let Some((file, lines)) = Span::behind_colon(path).filter(|_| key.kind() == KeyKind::Path)
+        && let Some((file, lines)) = Span::behind_colon(path).filter(|(file, _)| !is_logical(file))
     {
         return Ok((with_lines(file, lines)?, true));
     }
+    let key = Key::parse(path)?;
     let span = Span::checked(start.map(|line| line.0), end.map(|line| line.0))?;
     Ok((Target::new(key, span)?, start.is_some() || end.is_some()))
+}
+
+/// Whether a key with a prefix is meant, which has no lines.
+fn is_logical(text: &str) -> bool {
+    Key::parse(text).is_ok_and(|key| key.kind() != KeyKind::Path)
 }
 
 /// Lines as people write them. Whoever sees a file that is really called so says its lines by number: from the first on.
@@ -224,16 +229,23 @@ pub(crate) fn which(
     }
 }
 
+/// What is asked about as a whole: lines that are named along with a file do not matter.
 pub(crate) fn key(file_path: Option<&str>) -> Result<Key, No> {
-    match file_path {
-        Some(path) => Ok(Key::parse(path)?),
-        None => Err(No::new(Word::InvalidRequest, "Say which file_path is meant.")),
-    }
+    Ok(named(file_path)?.0.key)
+}
+
+fn named(file_path: Option<&str>) -> Result<(Target, bool), No> {
+    let path = file_path.ok_or_else(|| No::new(Word::InvalidRequest, "Say which file_path is meant."))?;
+    target(path, None, None)
 }
 
 /// The file that a person is editing, and for how long it stays busy.
 pub(crate) fn room(body: &RoomRequest) -> Result<(Key, Millis), No> {
-    let key = key(body.file_path.as_deref())?;
+    let (Target { key, span }, lines) = named(body.file_path.as_deref())?;
+    if lines {
+        let why = format!("A room is of a whole file, not of lines {span}.");
+        return Err(No::new(Word::InvalidRange, why).hint(format!("name the file: {key}")));
+    }
     if key.kind() != KeyKind::Path {
         return Err(No::new(Word::InvalidKey, format!("Only a file has a room; {key} is none.")));
     }
@@ -259,7 +271,10 @@ pub(crate) fn ttl(ms: Option<Whole>, minutes: Option<Whole>) -> Result<Option<Mi
     if allowed.contains(&asked) {
         return Ok(Some(Millis(asked as u64)));
     }
-    Err(No::new(Word::InvalidTtl, format!("A TTL is {TTL_MIN} to {} minutes; this one is not.", TTL_MAX.0 / 60_000)))
+    Err(No::new(
+        Word::InvalidTtl,
+        format!("A TTL is {TTL_MIN} to {} minutes, as a whole number; this one is not.", TTL_MAX.0 / 60_000),
+    ))
 }
 
 pub(crate) fn wait(ms: Option<Whole>) -> Result<Millis, No> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lockkeeper_wire::operation::Operation;
+use lockkeeper_wire::word::Word;
 use rmcp::ErrorData;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
@@ -11,14 +12,18 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
 
-use crate::mcp_text;
 use crate::service::{Caller, Input, Service};
+use crate::{door, mcp_text};
 
 /// The seed's best practices, for the model.
 const INSTRUCTIONS: &str = "Other agents edit this repository too. Before you change a file, acquire_lock the lines \
 you will change (few lines, one file) with a specific intention; release_lock as soon as you are done. If it is busy, \
 do something else first, take the free lines that the answer names, or call again with wait_seconds. A result with \
 lock_lost means: stop editing that file, and acquire again.";
+
+/// Arguments that every tool takes which changes something, where the connection does not say who asks.
+const SESSION_ID: &str = "session_id";
+const AGENT_ID: &str = "agent_id";
 
 /// The longest that a tool call waits: clients give up on silent tools.
 const WAIT_SECONDS_MAX: u64 = 50;
@@ -28,6 +33,8 @@ const WAIT_SECONDS_MAX: u64 = 50;
 pub struct ToolUser {
     /// The name of the program, as it introduced itself.
     pub agent: Option<String>,
+    /// The name that the tool's arguments give: before every other.
+    pub named: Option<String>,
     /// What the tool's arguments or the connection's headers say.
     pub session: Option<String>,
     pub caller: Option<Caller>,
@@ -75,7 +82,12 @@ impl<B: Backend> Tools<B> {
             return Err(ErrorData::invalid_params(format!("there is no tool {}", request.name), None));
         };
         let mut body = request.arguments.unwrap_or_default();
-        let session = body.remove("session_id").and_then(|session| session.as_str().map(str::to_owned));
+        let mut own = |name: &str| body.remove(name).and_then(|value| value.as_str().map(str::to_owned));
+        let session = own(SESSION_ID);
+        let named = if self.backend.beats() { None } else { own(AGENT_ID) };
+        if let Some(unknown) = body.keys().find(|name| row.properties.get(name.as_str()).is_none()) {
+            return Ok(refused(&row.unknown(unknown)));
+        }
         if let Some(wait) = body.remove("wait_seconds") {
             let seconds = wait.as_f64().unwrap_or_default().clamp(0.0, WAIT_SECONDS_MAX as f64);
             body.insert("wait_ms".to_owned(), json!((seconds * 1000.0) as u64));
@@ -84,7 +96,7 @@ impl<B: Backend> Tools<B> {
             "check_locks" if !body.contains_key("file_paths") => Operation::Active,
             _ => row.operation,
         };
-        let user = ToolUser { session: session.or(user.session), ..user };
+        let user = ToolUser { session: session.or(user.session), named, ..user };
         let (status, answer) = self.backend.call(operation, body, user).await;
         let text = mcp_text::told(operation, status, &answer, self.backend.beats());
         let content = vec![ContentBlock::text(text)];
@@ -124,14 +136,25 @@ impl<B: Backend> rmcp::ServerHandler for Tools<B> {
     }
 }
 
+/// What the service would say, had it been asked.
+fn refused(message: &str) -> CallToolResult {
+    let answer = json!({ "success": false, "error": Word::Malformed.text(), "message": message });
+    let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{}: {message}", Word::Malformed.text()))]);
+    result.structured_content = Some(answer);
+    result
+}
+
 fn user_of(context: &RequestContext<RoleServer>) -> ToolUser {
     let parts = context.extensions.get::<axum::http::request::Parts>();
     let header = |name: &str| {
         let value = parts.and_then(|parts| parts.headers.get(name)).and_then(|value| value.to_str().ok());
         value.map(str::to_owned)
     };
+    // Over HTTP nobody has introduced themselves, and the library gives its own name.
+    let introduced = context.client_info().map(|client| client.name).filter(|_| parts.is_none());
     ToolUser {
-        agent: header("x-agent-id").or_else(|| context.client_info().map(|client| client.name)),
+        agent: header("x-agent-id").or(introduced),
+        named: None,
         session: header("x-session-id"),
         caller: parts.and_then(|parts| parts.extensions.get::<Caller>().cloned()),
     }
@@ -148,6 +171,14 @@ struct Row {
 }
 
 impl Row {
+    /// An argument that the tool does not have, in the words that it is described with.
+    fn unknown(&self, argument: &str) -> String {
+        let known: Vec<&str> =
+            self.properties.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        let known = if known.is_empty() { "no arguments".to_owned() } else { known.join(", ") };
+        format!("{} has no argument '{}'; it takes {known}.", self.name, door::shown(argument))
+    }
+
     fn tool(self, with_session: bool) -> Tool {
         let mut properties = match self.properties {
             Value::Object(properties) => properties,
@@ -155,7 +186,9 @@ impl Row {
         };
         if with_session && !self.read_only {
             let about = "The session_id of your first answer; leave out the first time";
-            properties.insert("session_id".to_owned(), json!({ "type": "string", "description": about }));
+            properties.insert(SESSION_ID.to_owned(), json!({ "type": "string", "description": about }));
+            let about = "Your name, for other agents";
+            properties.insert(AGENT_ID.to_owned(), json!({ "type": "string", "description": about }));
         }
         let mut schema = JsonObject::new();
         schema.insert("type".to_owned(), json!("object"));
@@ -303,12 +336,12 @@ impl Backend for InProcess {
         // A credential that speaks for one agent has only sessions that are named after it.
         let prefix = bound.as_ref().map_or_else(|| "mcp".to_owned(), ToString::to_string);
         let session = user.session.unwrap_or_else(|| format!("{prefix}-{}", uuid::Uuid::now_v7().simple()));
-        let agent = bound.map(|agent| agent.to_string()).or(user.agent);
-        body.insert("session_id".to_owned(), json!(session));
+        let agent = user.named.or(bound.map(|agent| agent.to_string())).or(user.agent);
+        body.insert(SESSION_ID.to_owned(), json!(session));
         if let Some(agent) = agent {
             let agent: String = lockkeeper_core::text::one_line(&agent).chars().take(128).collect();
             if !agent.is_empty() {
-                body.insert("agent_id".to_owned(), json!(agent));
+                body.insert(AGENT_ID.to_owned(), json!(agent));
             }
         }
         let caller = user.caller.unwrap_or_default();

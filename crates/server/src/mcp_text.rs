@@ -27,7 +27,8 @@ fn said(operation: Operation, status: u16, answer: &Value, beats: bool) -> Strin
     if status != 200 {
         let message = answer["message"].as_str().unwrap_or("The service gave no answer.");
         let word = answer["error"].as_str().unwrap_or("unavailable");
-        return format!("{word}: {message}");
+        let hint = answer["hint"].as_str().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
+        return format!("{word}: {message}{hint}");
     }
     match operation {
         Operation::Acquire => acquired(answer, beats),

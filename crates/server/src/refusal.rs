@@ -165,16 +165,7 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
             Word::NotOwner,
             format!("Feature {} belongs to {}; only they may do that.", feature.id, feature.agent),
         ),
-        Refusal::NoPorts { used, sessions } => {
-            let mut no = No::new(
-                Word::NoPortsAvailable,
-                format!(
-                    "No ports are free: {used} of {sessions} sessions have some, and what others listen on is passed over."
-                ),
-            );
-            no.body.limit = Some(u64::from(*sessions));
-            no.hint("lockkeeper ports status shows who has them; lockkeeper ports release gives one's own back")
-        }
+        Refusal::NoPorts { used, sessions } => no_ports(*used, *sessions),
         Refusal::LimitExceeded { what } => {
             let mut no =
                 No::new(Word::LimitExceeded, format!("There may be at most {} {}.", what.number(), what.what()));
@@ -182,6 +173,14 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
             no
         }
     }
+}
+
+fn no_ports(used: usize, sessions: u16) -> No {
+    let why =
+        format!("No ports are free: {used} of {sessions} sessions have some; what others listen on is passed over.");
+    let mut no = No::new(Word::NoPortsAvailable, why);
+    no.body.limit = Some(u64::from(sessions));
+    no.hint("lockkeeper ports status shows who has them; lockkeeper ports release --session NAME gives them back")
 }
 
 /// Somebody else holds the key that pauses a feature.

@@ -102,12 +102,13 @@ pub struct Reply {
     pub(crate) released: Vec<LockId>,
 }
 
-/// Locks that a session got with one request.
+/// What a session got with one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquired {
     pub(crate) space: Space,
     pub(crate) actor: Actor,
     pub(crate) locks: Vec<LockId>,
+    pub(crate) ports: bool,
 }
 
 /// What `status` says about how the service runs.

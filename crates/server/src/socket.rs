@@ -366,10 +366,10 @@ impl Connection {
         for binding in &mut self.bindings {
             binding.remove(&reply.released);
         }
-        if let Some(Acquired { space, actor, locks }) = &reply.granted {
+        if let Some(Acquired { space, actor, locks, ports }) = &reply.granted {
             let same = |binding: &&mut Binding| binding.actor.session == actor.session && binding.space() == space;
             if let Some(binding) = self.bindings.iter_mut().find(same) {
-                binding.add(locks);
+                binding.add(locks, *ports);
             }
         }
         frame(id, reply.status, false, &reply.body, out);

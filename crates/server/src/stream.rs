@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lockkeeper_core::command::Actor;
+use lockkeeper_core::command::{Actor, Command};
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::lock::LockId;
 use lockkeeper_keeper::Keeper;
@@ -146,7 +146,7 @@ impl Attached {
 
     /// The locks that are bound from the start.
     pub(crate) fn binding(&self) -> Binding {
-        Binding { keeper: self.keeper.clone(), actor: self.actor.clone(), locks: self.locks.clone() }
+        Binding { keeper: self.keeper.clone(), actor: self.actor.clone(), locks: self.locks.clone(), ports: false }
     }
 
     /// Takes the place of an earlier connection of the same holder, which then ends and releases nothing.
@@ -178,12 +178,13 @@ impl Attached {
     }
 }
 
-/// Locks to release when a connection ends.
+/// What to give back when a connection ends.
 #[derive(Debug)]
 pub(crate) struct Binding {
     keeper: Keeper,
     pub(crate) actor: Actor,
     locks: Vec<LockId>,
+    ports: bool,
 }
 
 impl Binding {
@@ -191,8 +192,9 @@ impl Binding {
         self.keeper.space()
     }
 
-    pub(crate) fn add(&mut self, locks: &[LockId]) {
+    pub(crate) fn add(&mut self, locks: &[LockId], ports: bool) {
         self.locks.extend(locks);
+        self.ports |= ports;
     }
 
     pub(crate) fn remove(&mut self, locks: &[LockId]) {
@@ -206,6 +208,11 @@ impl Binding {
         if service.stopping.is_cancelled() {
             // Stopping a service releases nothing.
             return;
+        }
+        if self.ports
+            && let Err(error) = self.keeper.ask(Command::ReleasePorts { actor: self.actor.clone() }).await
+        {
+            tracing::debug!(%error, "ports stay taken until their time is over");
         }
         self.keeper.give_back(self.actor.session, self.locks).await;
     }

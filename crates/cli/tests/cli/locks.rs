@@ -455,6 +455,41 @@ fn whoever_names_a_part_of_their_lock_is_told_which_it_is() {
 }
 
 #[test]
+fn whoever_names_what_lies_in_the_lock_of_another_is_told_whose_it_is() {
+    let house = House::new();
+    assert_eq!(house.say("ann", &["lock", "acquire", "n.rs:10-50", "tree/**", "-m", "mine"]).code, 0);
+    for (part, held) in [("n.rs:25-40", "n.rs:10-50"), ("n.rs:40-60", "n.rs:10-50"), ("tree/f.rs", "tree/**")] {
+        for command in [vec!["release"], vec!["renew"], vec!["force-release", "-m", "why"]] {
+            let said = house.say("ben", &[&["lock"][..], &command, &[part]].concat());
+            assert_eq!(said.code, 4, "{said:?}");
+            for words in [&format!("No lock is on {part} alone."), "held by ann", &format!("name it as it is: {held}")]
+            {
+                assert!(said.err.contains(words), "{words}: {said:?}");
+            }
+        }
+        let said = house.say("ann", &["lock", "release", part]);
+        assert!(said.code == 4 && said.err.contains(&format!("You hold {held} as one lock")), "{said:?}");
+    }
+    assert_eq!(house.held(), ["ann n.rs", "ann tree/**"]);
+}
+
+#[test]
+fn what_is_asked_about_lines_is_answered_about_the_file_and_a_room_is_of_no_lines() {
+    let house = House::new();
+    assert_eq!(house.say("a", &["lock", "acquire", "r.rs:1-3"]).code, 0);
+    for command in ["list", "history"] {
+        let said = house.say("b", &["lock", command, "r.rs:1-3"]);
+        assert!(said.code == 0 && said.out.contains("r.rs"), "{said:?}");
+    }
+    for command in ["open", "close"] {
+        let said = house.say("a", &["room", command, "r.rs:1-3"]);
+        assert!(said.code == 2 && said.err.contains("only a whole file can be meant"), "{said:?}");
+        assert!(said.err.contains("write r.rs\n"), "{said:?}");
+    }
+    assert!(!house.say("a", &["room", "list"]).out.contains("r.rs"));
+}
+
+#[test]
 fn the_help_of_a_forced_release_says_how_much_it_takes() {
     let house = House::new();
     let help = house.say("a", &["lock", "force-release", "--help"]).out;

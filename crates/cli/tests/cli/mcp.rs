@@ -23,7 +23,7 @@ fn the_official_client_works_over_stdio_and_http() {
 }
 
 #[test]
-fn p8_a_killed_mcp_server_frees_its_locks_at_once() {
+fn p8_a_killed_mcp_server_frees_its_locks_and_ports_at_once() {
     use std::io::Write;
     let house = House::new();
     let mut command = house.command("agent-1", &["mcp"]);
@@ -33,11 +33,14 @@ fn p8_a_killed_mcp_server_frees_its_locks_at_once() {
         r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
         r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"acquire_lock","arguments":{"file_path":"x","intention":"i","ttl_minutes":60}}}"#,
+        r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"allocate_ports","arguments":{}}}"#,
     ] {
         writeln!(input, "{message}").unwrap();
     }
+    let ports = || house.json("x", &["ports", "status"])["allocations"].as_array().expect("a list").len();
     wait_for("the lock", || (house.held() == ["agent-1 x"]).then_some(()));
+    wait_for("the ports", || (ports() == 1).then_some(()));
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_for("the release", || house.held().is_empty().then_some(()));
+    wait_for("the release", || (house.held().is_empty() && ports() == 0).then_some(()));
 }

@@ -293,7 +293,8 @@ impl Service {
         let viewer = Viewer { now: keeper.now() };
         let Answer::Granted { locks, fresh } = answer else { return Err(unexpected(answer, viewer)) };
         let space = keeper.space().clone();
-        noted.granted = Some(Acquired { space, actor, locks: locks[..fresh].iter().map(|lock| lock.id).collect() });
+        let locks_made = locks[..fresh].iter().map(|lock| lock.id).collect();
+        noted.granted = Some(Acquired { space, actor, locks: locks_made, ports: false });
         let lock = locks.first().map(|lock| viewer.lock(lock));
         lock.map(|lock| (lock, fresh > 0)).ok_or_else(|| No::new(Word::Internal, "A grant without a lock."))
     }

@@ -8,7 +8,7 @@ use lockkeeper_core::history::{Action, Entry};
 use lockkeeper_core::key::{Cover, Key, KeyKind, Target};
 use lockkeeper_core::lock::{Lock, Token};
 use lockkeeper_core::mode::Mode;
-use lockkeeper_core::outcome::{Answer, NotFound, Refusal};
+use lockkeeper_core::outcome::{Answer, Blocker, Conflict, NotFound, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::state::State;
@@ -60,7 +60,8 @@ impl Service {
             }
         }
         let space = keeper.space().clone();
-        noted.granted = Some(Acquired { space, actor, locks: new.iter().map(|lock| lock.id).collect() });
+        let new = new.iter().map(|lock| lock.id).collect();
+        noted.granted = Some(Acquired { space, actor, locks: new, ports: false });
         let strength = keeper.strength().word().into();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
@@ -170,11 +171,12 @@ impl Service {
         };
         self.permit(Operation::ForceRelease, caller, Some(&actor.agent), named.as_ref())?;
         let request = door::request("locks/force-release", &body)?;
+        let session = actor.session.clone();
         let answer = keeper.ask(Command::ForceRelease { by: actor.agent, reason, which, request }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
             Answer::ForceReleased { locks } => changed("force_released", viewer.locks(&locks), body.file_path),
-            other => Err(unexpected(other, viewer)),
+            other => Err(explained(&keeper, session, other).await),
         }
     }
 
@@ -354,19 +356,20 @@ fn token_checked(
     }
 }
 
-/// A refusal; if it is that a lock was lost, with what became of it and who has it now, as far as the history says.
+/// A refusal; if it is that a lock was lost, with what became of it and who has it now, as far as the history says; and if nobody
+/// holds just this, with who holds what is around it.
 async fn explained(keeper: &Keeper, session: SessionId, answer: Answer) -> No {
     const LOOKED_AT_MAX: usize = 10_000;
     let (lost, part) = match &answer {
         Answer::Refused(Refusal::LockLost { targets }) => (targets.first().cloned(), None),
-        Answer::Refused(Refusal::NotFound { what: NotFound::Key(key, Some(span)) }) => {
-            (None, Some((key.clone(), *span)))
+        Answer::Refused(Refusal::NotFound { what: NotFound::Key(key, span) }) => {
+            (None, Some(Target { key: key.clone(), span: span.unwrap_or(Span::WHOLE) }))
         }
         _ => (None, None),
     };
     let no = unexpected(answer, Viewer { now: keeper.now() });
-    if let Some((key, span)) = part {
-        return part_of_own(keeper, session, key, span, no).await;
+    if let Some(wanted) = part {
+        return around(keeper, session, wanted, no).await;
     }
     let Some(target) = lost else { return no };
     let story = keeper.read(move |state, now| {
@@ -391,16 +394,30 @@ async fn explained(keeper: &Keeper, session: SessionId, answer: Answer) -> No {
     }
 }
 
-/// A lock is given back as a whole: whoever names a part of it is told which one that is.
-async fn part_of_own(keeper: &Keeper, session: SessionId, key: Key, span: Span, no: No) -> No {
-    let own = keeper.read(move |state, _| {
-        let mut own = state.own_on_key(&session, &key).filter(|lock| lock.target.span.overlaps(span));
-        own.next().map(|lock| lock.target.to_string())
+/// A lock is named as it was taken. Whoever names a part of one, or what lies in a tree that is held, is told which it is and whose.
+async fn around(keeper: &Keeper, session: SessionId, wanted: Target, no: No) -> No {
+    const LOOKED_AT_MAX: usize = 1000;
+    let found = keeper.read(move |state, now| {
+        let (mut looked_at, mut found) = (0, None::<Arc<Lock>>);
+        state.all_overlapping(&wanted, |lock| {
+            looked_at += 1;
+            let own = lock.session == session;
+            if own || found.is_none() {
+                found = Some(lock.clone());
+            }
+            if own || looked_at == LOOKED_AT_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let held = found?;
+        let it = held.target.to_string();
+        if held.session == session {
+            return Some((format!("You hold {it} as one lock; on {wanted} alone there is none."), it));
+        }
+        let none = format!("No lock is on {wanted} alone.");
+        let holder = refusal::conflict_sentence(&Conflict { wanted, with: Blocker::Held(held) }, Viewer { now });
+        Some((format!("{none} {holder}"), it))
     });
-    match own.await {
-        Ok(Some(own)) => no
-            .told(format!("You hold {own} as one lock, and no part of it alone."))
-            .hint(format!("name it as it is: {own}")),
+    match found.await {
+        Ok(Some((message, it))) => no.told(message).hint(format!("name it as it is: {it}")),
         Ok(None) | Err(_) => no,
     }
 }

@@ -2,7 +2,7 @@
 
 use lockkeeper_core::command::Command;
 use lockkeeper_core::limits::{PORTS_EACH, PORTS_TAKEN_MAX};
-use lockkeeper_core::outcome::Answer;
+use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::ports::Ports;
 use lockkeeper_core::state::State;
 use lockkeeper_keeper::Keeper;
@@ -11,9 +11,9 @@ use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{PortsRequest, SessionRequest, StatusRequest};
 use sha2::{Digest, Sha256};
 
-use super::{Body, Caller, Noted, Service, json, no_keeper, unexpected};
+use super::{Acquired, Body, Caller, Noted, Service, json, no_keeper, unexpected};
 use crate::door;
-use crate::refusal::No;
+use crate::refusal::{self, No};
 use crate::spaces::NoKeeper;
 use crate::view::Viewer;
 
@@ -24,18 +24,25 @@ impl Service {
         let (keeper, actor) = self.asked(Operation::AllocatePorts, &body, caller, noted, None).await?;
         // One after the other: each looks at what the others were given before.
         let _alone = self.allocating_ports.lock().await;
+        let mut elsewhere = 0;
         for other in self.other_spaces(&keeper).await? {
             let given = |state: &State, _| state.ports().map(|ports| ports.base).collect::<Vec<_>>();
             // A space that can't be read keeps nobody else from theirs.
             let bases = other.read(given).await.unwrap_or_default();
+            elsewhere += bases.len();
             taken.extend(bases.into_iter().flat_map(|base| base..=base.saturating_add(PORTS_EACH - 1)));
         }
-        let answer = keeper.ask(Command::AllocatePorts { actor, taken }).await?;
+        let answer = keeper.ask(Command::AllocatePorts { actor: actor.clone(), taken }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
             Answer::PortsAllocated { ports } => {
+                let space = keeper.space().clone();
+                noted.granted = Some(Acquired { space, actor, locks: Vec::new(), ports: true });
                 let allocation = view(&ports, viewer);
                 json(&PortsAllocated { success: true, env_snippet: snippet(&allocation), allocation })
+            }
+            Answer::Refused(Refusal::NoPorts { used, sessions }) => {
+                Err(refusal::refused(&Refusal::NoPorts { used: used + elsewhere, sessions }, viewer))
             }
             other => Err(unexpected(other, viewer)),
         }

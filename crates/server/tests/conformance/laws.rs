@@ -282,6 +282,10 @@ pub(crate) fn rooms_keep_agents_out(house: &House) {
     assert_eq!(house.ask(Operation::OpenRoom, room.clone()).0, 200);
     let no = house.refused(ACQUIRE, wanting("a", "f", json!({ "start_line": 1 })), 409, "busy");
     assert_eq!(no["reason"], "room_busy");
+    for lines in ["f:1-3", "src/f:1-3"] {
+        let (status, no) = house.ask(Operation::OpenRoom, json!({ "session_id": "person", "file_path": lines }));
+        assert_eq!((status, &no["error"]), (422, &json!("invalid_range")), "{no}");
+    }
     let (_, rooms) = house.ask(Operation::Rooms, json!({}));
     assert_eq!(rooms["total"], 1);
     assert_eq!(rooms["rooms"][0]["room_id"], Room::id(&Key::parse("f").expect("a key")), "the same everywhere");

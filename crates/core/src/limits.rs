@@ -14,6 +14,8 @@ pub const LOCKS_MAX: usize = 2_000_000;
 pub const LOCKS_PER_SESSION_MAX: usize = 100_000;
 pub const SESSIONS_MAX: usize = 100_000;
 pub const WAITERS_MAX: usize = 10_000;
+/// Keys that all of them wait for: whoever is served by one release is recorded in one batch.
+pub const AWAITED_MAX: usize = 250_000;
 pub const WAITERS_PER_SESSION_MAX: usize = 64;
 /// Servers of one ledger that are remembered.
 pub const SERVERS_MAX: usize = 256;

@@ -62,6 +62,8 @@ pub struct State {
     waiters: HashMap<WaiterId, Arc<Waiter>>,
     wanted: ConflictIndex,
     waiter_checks: BTreeSet<(Time, WaiterId)>,
+    /// How many keys they want, all together.
+    awaited: usize,
     pub(crate) waiters_by_feature: BTreeMap<FeatureId, BTreeSet<WaiterId>>,
     rooms: BTreeMap<Key, Room>,
     room_index: ConflictIndex,
@@ -150,6 +152,7 @@ impl State {
             waiters: HashMap::default(),
             wanted: ConflictIndex::default(),
             waiter_checks: BTreeSet::new(),
+            awaited: 0,
             waiters_by_feature: BTreeMap::new(),
             rooms: BTreeMap::new(),
             room_index: ConflictIndex::default(),
@@ -180,6 +183,10 @@ impl State {
 
     pub fn waiter_count(&self) -> usize {
         self.waiters.len()
+    }
+
+    pub(crate) fn awaited_count(&self) -> usize {
+        self.awaited
     }
 
     pub fn session_count(&self) -> usize {
@@ -417,6 +424,7 @@ impl State {
             self.waiter_checks.remove(&(old.check_at(), id));
         }
         if let (Some(old), None) = (&old, &new) {
+            self.awaited -= old.asked.wants.len();
             for want in &old.asked.wants {
                 self.wanted.remove(&want.target, want.mode, id.0);
             }
@@ -436,6 +444,7 @@ impl State {
             self.waiter_checks.insert((new.check_at(), id));
         }
         if let (None, Some(new)) = (&old, &new) {
+            self.awaited += new.asked.wants.len();
             for want in &new.asked.wants {
                 self.wanted.insert(&want.target, want.mode, id.0);
             }

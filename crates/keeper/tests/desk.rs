@@ -2,7 +2,7 @@
 
 use lockkeeper_core::command::{Acquire, Actor, Command, Request, Want, Which};
 use lockkeeper_core::key::{Key, Target};
-use lockkeeper_core::limits::WAITERS_MAX;
+use lockkeeper_core::limits::{SET_MAX, WAITERS_MAX};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, RequestId, SessionId};
@@ -234,4 +234,25 @@ fn a_release_serves_as_many_waiters_as_there_can_be_in_one_batch() {
     assert_eq!(told.len(), WAITERS_MAX + 1);
     let lock = house.desk.state().locks().next().unwrap();
     assert_eq!((lock.intention.as_str(), lock.agent.as_str()), (&*longest(500), &*longest(128)));
+}
+
+#[test]
+fn a_release_serves_as_many_waiting_sets_as_there_can_be_in_one_batch() {
+    let mut house = House::new();
+    let names: Vec<String> = (0..SET_MAX).map(|number| format!("x{number}")).collect();
+    let all = |session: &str, mode: Mode, wait: u64| {
+        let Command::Acquire(one) = acquire(session, &["x"], wait) else { unreachable!() };
+        let want = |name: &String| Want { target: Target::new(key(name), Span::WHOLE).unwrap(), mode };
+        Command::Acquire(Acquire { wants: names.iter().map(want).collect(), request: None, ..one })
+    };
+    house.settle(0, 0, vec![all("holder", Mode::Exclusive, 0)]);
+    let waits = |number: usize| all(&format!("s{number}"), Mode::Shared, 60_000);
+    let refused = |told: &Told| matches!(told.answer, Answer::Refused(Refusal::LimitExceeded { .. }));
+    let mut queued = 0;
+    while queued < WAITERS_MAX && !house.settle(1, 1, (queued..queued + 100).map(waits).collect()).iter().any(refused) {
+        queued += 100;
+    }
+    let release = Command::Release { actor: actor("holder"), which: Which::Everything, token: None, request: None };
+    let batch = house.decide(2, vec![release]);
+    assert!(batch.payload.len() < PAYLOAD_BYTES_MAX, "{} bytes for {queued}", batch.payload.len());
 }

@@ -10,8 +10,8 @@ use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    AHEAD_COUNTED_MAX, CIRCLE_PLACES_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX,
-    STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    AHEAD_COUNTED_MAX, AWAITED_MAX, CIRCLE_PLACES_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX,
+    LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
@@ -184,6 +184,9 @@ impl Deciding<'_> {
     fn enqueue(&mut self, acquire: &Acquire, waiter: WaiterId, priority: u8) -> Result<Outcome, Refused> {
         if self.state.waiter_count() >= WAITERS_MAX {
             return Err(exceeded(Limit::Waiters));
+        }
+        if self.state.awaited_count() + acquire.wants.len() > AWAITED_MAX {
+            return Err(exceeded(Limit::Awaited));
         }
         let session = &acquire.actor.session;
         if self.state.entry(session).is_some_and(|entry| entry.waiters.len() >= WAITERS_PER_SESSION_MAX) {

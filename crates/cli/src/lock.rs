@@ -69,6 +69,13 @@ pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> 
 }
 
 fn key_and_lines(context: &Context, typed: &str) -> Result<(String, Option<String>), Failure> {
+    if is_lock_id(typed) && !std::path::Path::new(typed).exists() {
+        return Err(Failure::Question {
+            word: Word::InvalidKey,
+            message: format!("{typed} is the id of a lock; here a file or another key is meant."),
+            hint: Some("lockkeeper lock list".to_owned()),
+        });
+    }
     context.config()?.place.key_and_lines(typed).map_err(|invalid| not_meant(typed, invalid))
 }
 

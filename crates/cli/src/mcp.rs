@@ -205,8 +205,13 @@ impl Backend for Desk {
         let lost: Vec<Value> = std::iter::from_fn(|| session.holding.next_lost())
             .map(|lost| json!({ "file_path": lost.lock.file_path, "lock_id": lost.lock.lock_id, "why": lost.why }))
             .collect();
-        if !lost.is_empty() {
-            told["lost"] = json!(lost);
+        // A beat names what the session lost, too, and by no more than its key.
+        let named = told["lost"].as_array().into_iter().flatten().filter(|target| {
+            target.as_str().is_some_and(|target| !lost.iter().any(|lost| lost["file_path"] == *target))
+        });
+        let named: Vec<Value> = named.map(|target| json!({ "file_path": target })).collect();
+        if !(lost.is_empty() && named.is_empty()) {
+            told["lost"] = json!([lost, named].concat());
         }
         (status, told)
     }
@@ -233,7 +238,9 @@ impl Session {
         }
         let one = granted["lock_id"].as_str().into_iter();
         let set = granted["locks"].as_array().into_iter().flatten().filter_map(|lock| lock["lock_id"].as_str());
-        for lock_id in one.chain(set) {
+        // What the session had before stays.
+        let had = |id: &&str| granted["refreshed"].as_array().is_some_and(|had| had.iter().any(|had| had == *id));
+        for lock_id in one.chain(set).filter(|id| !had(id)) {
             let body = ReleaseRequest { lock_id: Some(lock_id.to_owned()), ..ReleaseRequest::default() };
             let _ = self.client.call::<Value>(Operation::Release, &self.identity.sign(body));
             self.holding.forget(lock_id);
@@ -269,7 +276,9 @@ impl Session {
                 let taken = lockkeeper_client::ports::taken(crate::ports::offered(&status));
                 let request = PortsRequest { taken: Some(taken), ..parse(body)? };
                 let answer = self.client.call(operation, &self.identity.sign(request))?;
-                self.has_ports.store(true, Ordering::Release);
+                // What the session had before is not this program's to give back.
+                let had = status.allocations.iter().any(|ports| ports.session_id == self.identity.session);
+                self.has_ports.fetch_or(!had, Ordering::AcqRel);
                 self.holding.stay_alive();
                 Ok(answer)
             }

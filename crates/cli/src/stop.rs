@@ -1,6 +1,6 @@
 //! `lockkeeper stop`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -8,6 +8,7 @@ use lockkeeper_client::{Client, Endpoint};
 use lockkeeper_wire::answer::{Done, ServiceStatus};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::StatusRequest;
+use lockkeeper_wire::word::Word;
 
 use crate::config;
 use crate::context::Context;
@@ -25,10 +26,14 @@ pub(crate) struct Stop {}
 impl Stop {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let Stop {} = self;
-        // Not by the settings: a broken file must not keep a service running.
-        let socket = config::home()?.join("socket");
-        let Ok(client) = Client::connect(Endpoint::Unix(socket)) else {
-            return none_answers(context);
+        let (socket, own) = match named(context)? {
+            Some(socket) => (socket, false),
+            None => (config::home()?.join("socket"), true),
+        };
+        let client = match Client::connect(Endpoint::Unix(socket)) {
+            Ok(client) => client,
+            Err(_) if own => return none_answers(context),
+            Err(error) => return Err(error.into()),
         };
         let status: ServiceStatus = client.call(Operation::Status, &StatusRequest::default())?;
         let done: Done = client.call(Operation::Stop, &StatusRequest::default())?;
@@ -50,6 +55,21 @@ impl Stop {
             say!("Stopped the service (pid {}). Nothing was released.", status.pid);
         }
         Ok(())
+    }
+}
+
+/// The socket of the service that the command line or the environment names. Not the settings: a broken file must not keep a service
+/// running.
+fn named(context: &Context) -> Result<Option<PathBuf>, Failure> {
+    let from_environment = || std::env::var("LOCKKEEPER_URL").ok().filter(|url| !url.is_empty());
+    let Some(url) = context.global.url.clone().or_else(from_environment) else { return Ok(None) };
+    match Endpoint::parse(&url, None).map_err(|error| Failure::usage(error.to_string()))? {
+        Endpoint::Unix(socket) => Ok(Some(socket)),
+        Endpoint::Http { .. } => Err(Failure::Question {
+            word: Word::OperationNotPermitted,
+            message: format!("The service at {url} is stopped on its own machine, by the user who runs it."),
+            hint: Some("env -u LOCKKEEPER_URL lockkeeper stop  (for this user's own)".to_owned()),
+        }),
     }
 }
 

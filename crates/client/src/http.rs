@@ -108,11 +108,15 @@ impl Http {
             return Ok(receiver);
         }
         // The first answer of a stream says that it is open.
-        let _ = sender.send((200, b"{\"success\":true}".to_vec()));
+        let _ = sender.send(alive());
         std::thread::spawn(move || {
             let reader = BufReader::new(response.body_mut().as_reader());
             let mut name = String::new();
             for line in reader.lines().map_while(Result::ok) {
+                // Whoever is bound to a stream wants to know that it lives.
+                if operation == Operation::AttachSession && line.starts_with(':') && sender.send(alive()).is_err() {
+                    return;
+                }
                 if let Some(event) = line.strip_prefix("event:") {
                     event.trim().clone_into(&mut name);
                 } else if let Some(data) = line.strip_prefix("data:")
@@ -163,6 +167,10 @@ impl Http {
         };
         sent.map_err(|error| error.to_string())
     }
+}
+
+fn alive() -> Answered {
+    (200, b"{\"success\":true}".to_vec())
 }
 
 /// The request with those of its headers that there are, and the time it may take.

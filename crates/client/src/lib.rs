@@ -14,6 +14,7 @@
 //! # Ok::<(), lockkeeper_client::Error>(())
 //! ```
 
+mod book;
 mod boot_clock;
 mod client;
 mod endpoint;
@@ -23,8 +24,9 @@ mod http;
 mod lines;
 pub mod ports;
 
+pub use book::{Lost, Pause};
 pub use client::{Client, Identity, Revive};
 pub use endpoint::Endpoint;
 pub use error::Error;
-pub use holding::{Holding, Lost, Pause};
+pub use holding::Holding;
 pub use lines::{Answers, listens};

@@ -15,6 +15,8 @@ use serde_json::value::RawValue;
 
 /// How long a service may take to accept a connection; one that can't is full, or hangs.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a service may take to make room for a question; one that can't hangs.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 /// The id of an answer that is to no question, but to the connection.
 const NO_QUESTION: u64 = 0;
 
@@ -81,16 +83,24 @@ impl Lines {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = channel();
         lock(&self.shared.waiting).insert(id, sender);
-        let question = Question { id, op: operation.row().name, body: Some(body), traceparent };
+        let question = Question {
+            id,
+            op: operation.row().name.into(),
+            body: Some(body),
+            traceparent: traceparent.map(Into::into),
+        };
         let mut line = serde_json::to_vec(&question)?;
         line.push(b'\n');
-        let written = lock(&self.writer).write_all(&line);
-        if let Err(error) = written
+        let mut writer = lock(&self.writer);
+        if let Err(error) = writer.write_all(&line)
             && error.kind() != std::io::ErrorKind::BrokenPipe
         {
+            // A part of a line may have gone out, and nothing can follow it.
+            let _ = writer.shutdown(std::net::Shutdown::Both);
             lock(&self.shared.waiting).remove(&id);
             return Err(error);
         }
+        drop(writer);
         // Whoever closed may have said why: the reader finds that, or the end, and this may be too late for it.
         if self.has_ended() {
             let unanswered = lock(&self.shared.waiting).remove(&id);
@@ -160,7 +170,7 @@ fn connect(path: &Path) -> std::io::Result<UnixStream> {
         }
         Err(error) => return Err(error.into()),
     }
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(WRITE_TIME_MAX))?;
     Ok(UnixStream::from(socket))
 }
 

@@ -1,12 +1,16 @@
 //! Features: what each of them claims, how far two can go side by side, and which of them is paused.
 
-use std::ops::ControlFlow;
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::index::covering;
 use crate::journal::Undo;
-use crate::key::{Key, Target};
+use crate::key::{Cover, Key, Target};
+use crate::limits::SHARED_CLAIMS_MAX;
 use crate::lock::{FeatureId, Lock};
 use crate::mode::Mode;
 use crate::planted::{self, Bug};
@@ -82,19 +86,23 @@ impl State {
         self.features.values()
     }
 
-    /// How far these claims can go beside the features that are registered, other than `candidate` itself.
+    /// How far these claims can go beside the features that are registered, other than `candidate` itself; and which of them are shared, as
+    /// far as that is told.
     pub fn feasibility(&self, candidate: &str, claims: &[Key]) -> (Feasibility, Vec<SharedClaim>) {
-        let others = || self.features().filter(|feature| &*feature.id != candidate);
         let mut shared = Vec::new();
         let mut touched = 0;
         for claim in claims {
             let before = shared.len();
-            for feature in others() {
+            for with in self.claimants(claim).into_iter().filter(|id| &**id != candidate) {
                 // One claim of theirs is enough to be told of.
-                if let Some(theirs) = feature.claims.iter().find(|theirs| theirs.overlaps(claim)) {
-                    let (claim, with) = (claim.clone(), feature.id.clone());
-                    shared.push(SharedClaim { claim, with, theirs: theirs.clone() });
+                let theirs =
+                    self.feature(&with).and_then(|with| with.claims.iter().find(|theirs| theirs.overlaps(claim)));
+                let Some(theirs) = theirs.cloned() else { continue };
+                if shared.len() >= SHARED_CLAIMS_MAX {
+                    touched += usize::from(shared.len() == before);
+                    break;
                 }
+                shared.push(SharedClaim { claim: claim.clone(), with, theirs });
             }
             touched += usize::from(shared.len() > before);
         }
@@ -104,6 +112,20 @@ impl State {
             _ => Feasibility::Partial,
         };
         (feasibility, shared)
+    }
+
+    /// Every feature that may claim something of this.
+    fn claimants(&self, claim: &Key) -> BTreeSet<FeatureId> {
+        let around = covering(claim);
+        let same = around.iter().map(String::as_str).chain([claim.as_str()]);
+        let mut found: BTreeSet<FeatureId> =
+            same.filter_map(|text| self.claimed.get(text)).flatten().cloned().collect();
+        if claim.cover() != Cover::One {
+            let below = self.claimed.range::<str, _>((Bound::Included(claim.stem()), Bound::Unbounded));
+            let below = below.take_while(|(text, _)| text.starts_with(claim.stem()));
+            found.extend(below.flat_map(|(_, features)| features).cloned());
+        }
+        found
     }
 
     /// The lock by which somebody other than `session` pauses a feature.
@@ -169,6 +191,19 @@ impl State {
     }
 
     pub(crate) fn put_feature(&mut self, id: &FeatureId, new: Option<Arc<Feature>>) {
+        let claims = |feature: &Arc<Feature>| feature.claims.iter().map(Key::shared_text).collect::<BTreeSet<_>>();
+        let (now, before) = (new.as_ref().map(claims), self.features.get(id).map(claims));
+        for claim in before.into_iter().flatten() {
+            if let Entry::Occupied(mut claimants) = self.claimed.entry(claim) {
+                claimants.get_mut().remove(id);
+                if claimants.get().is_empty() {
+                    claimants.remove();
+                }
+            }
+        }
+        for claim in now.into_iter().flatten() {
+            self.claimed.entry(claim).or_default().insert(id.clone());
+        }
         let old = match new {
             Some(feature) => self.features.insert(id.clone(), feature),
             None => self.features.remove(id),

@@ -88,6 +88,11 @@ impl Action {
         }
     }
 
+    /// Whether a lock is held no more.
+    pub const fn is_end(self) -> bool {
+        self.is_loss() || matches!(self, Action::Released)
+    }
+
     /// Whether the holder lost something that it had not given back.
     pub const fn is_loss(self) -> bool {
         matches!(self, Action::Expired | Action::ForceReleased | Action::Lost)

@@ -154,7 +154,7 @@ fn overlapping(side: &Side, target: &Target, visit: Visit<'_>) -> ControlFlow<()
 }
 
 /// The keys with stars that reach at least a part of what `key` reaches, other than those below it.
-fn covering(key: &Key) -> Vec<String> {
+pub(crate) fn covering(key: &Key) -> Vec<String> {
     if key.kind() == KeyKind::Logical && !key.has_tree() {
         return Vec::new();
     }

@@ -141,6 +141,16 @@ impl Key {
             }
     }
 
+    /// Whether whoever has this one has all of the other.
+    pub fn reaches(&self, other: &Key) -> bool {
+        self.kind == other.kind
+            && match (self.cover, other.cover) {
+                (_, Cover::One) if self.cover != Cover::One => self.covers(&other.text),
+                (Cover::Tree, Cover::Children | Cover::Tree) => other.stem().starts_with(self.stem()),
+                _ => self.text == other.text,
+            }
+    }
+
     fn covers(&self, text: &str) -> bool {
         match text.strip_prefix(self.stem()) {
             None | Some("") => false,

@@ -81,6 +81,8 @@ pub const POLICY_PATTERNS_MAX: usize = 256;
 pub const FINALIZE_TTL: Millis = Millis::from_secs(30);
 pub const FEATURES_MAX: usize = 1000;
 pub const CLAIMS_MAX: usize = 100;
+/// Claims that are named of those that features share.
+pub const SHARED_CLAIMS_MAX: usize = 1000;
 
 pub const PORT_BASE_MIN: u16 = 1024;
 pub const PORT_BASE_DEFAULT: u16 = 10_000;

@@ -187,6 +187,10 @@ impl Policy {
             let who = ask.agent.map_or("the agent", AgentName::as_str);
             return verdict(false, "trust", format!("{who} is suspended (trust 0)"));
         }
+        // What one holds one may keep alive and give back: that it was acquired was judged then.
+        if ask.own {
+            return verdict(true, "trust", "what one holds one may keep alive and give back".to_owned());
+        }
         let needs = ask.right.needs();
         if trust < needs && !(ask.right == Right::Admin && ask.operator) {
             let has = trust.0;
@@ -196,10 +200,6 @@ impl Policy {
                 Right::Admin => "administering",
             };
             return verdict(false, "trust", format!("{kind} needs trust {}; this agent has {has}", needs.0));
-        }
-        // What one holds one may keep alive and give back: that it was acquired was judged then.
-        if ask.own {
-            return verdict(true, "trust", "what one holds one may keep alive and give back".to_owned());
         }
         let fits = self.rules.iter().filter_map(|rule| Some((rule.fit(ask, trust)?, rule)));
         match fits.max_by_key(|(fit, _)| *fit) {

@@ -15,7 +15,7 @@ pub(crate) use self::requests::{Kept, Remembered};
 use crate::HashMap;
 use crate::feature::Feature;
 use crate::history::History;
-use crate::index::ConflictIndex;
+use crate::index::{ConflictIndex, covering};
 use crate::journal::{Journal, Undo};
 use crate::key::{Key, Target};
 use crate::limits::SESSION_ALIVE;
@@ -76,6 +76,8 @@ pub struct State {
     pub(crate) lost_count: usize,
     request_numbers: HashMap<(SessionId, RequestId), u64>,
     pub(crate) features: BTreeMap<FeatureId, Arc<Feature>>,
+    /// Which of them claim a key, by its text.
+    pub(crate) claimed: BTreeMap<Arc<str>, BTreeSet<FeatureId>>,
     pub(crate) ports: BTreeMap<SessionId, Arc<Ports>>,
     pub(crate) port_ends: BTreeSet<(Time, SessionId)>,
     pub(crate) servers: BTreeMap<String, Server>,
@@ -163,6 +165,7 @@ impl State {
             lost_count: 0,
             request_numbers: HashMap::default(),
             features: BTreeMap::new(),
+            claimed: BTreeMap::new(),
             ports: BTreeMap::new(),
             port_ends: BTreeSet::new(),
             servers: BTreeMap::new(),
@@ -333,13 +336,17 @@ impl State {
         })
     }
 
-    /// Whether a lock that the session holds already reaches all of the target, in a mode as strong.
+    /// Whether a lock that the session holds already reaches all of the target, in a mode as strong: one on the same key, or on a
+    /// tree that it lies in.
     pub fn covered_by_own(&self, session: &SessionId, target: &Target, mode: Mode) -> bool {
-        let mut own = self.own_on_key(session, &target.key);
-        own.any(|lock| {
-            let reaches = lock.target.span.intersection(target.span) == Some(target.span);
-            reaches && lock.mode.is_as_good_as(mode)
-        })
+        let reaches = |lock: &Arc<Lock>| {
+            lock.target.span.intersection(target.span) == Some(target.span) && lock.mode.is_as_good_as(mode)
+        };
+        if self.own_on_key(session, &target.key).any(reaches) {
+            return true;
+        }
+        let around = covering(&target.key).into_iter().map(|text| Key::from(Arc::from(text)));
+        around.filter(|key| key.reaches(&target.key)).any(|key| self.own_on_key(session, &key).any(reaches))
     }
 
     /// Waiters of whatever session that conflict, until told to stop.

@@ -62,7 +62,7 @@ impl Model {
     /// Whether this one is in the way of that one, at that one's place of the queue: by what it holds, or wants earlier.
     fn is_in_the_way(&self, other: u8, agent: u8, wants: &Wants, place: usize) -> bool {
         let covers = |own: &Held, (target, mode): &(Target, Mode)| {
-            let same = own.1.key == target.key && own.1.span.intersection(target.span) == Some(target.span);
+            let same = own.1.key.reaches(&target.key) && own.1.span.intersection(target.span) == Some(target.span);
             own.0 == agent && same && (own.2 == Mode::Exclusive || *mode == Mode::Shared)
         };
         other != agent

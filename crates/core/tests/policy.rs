@@ -119,8 +119,8 @@ fn who_may_not_have_one_thing_may_not_have_all_that_it_is_part_of() {
 
 #[test]
 fn what_one_holds_one_may_keep_alive_and_give_back_unless_suspended() {
-    let policy = policy(&[("gone", 0)], vec![rule("nothing", "deny", &[], &[], &[])]).unwrap();
-    for (name, allowed) in [("a", true), ("gone", false)] {
+    let policy = policy(&[("gone", 0), ("reader", 1)], vec![rule("nothing", "deny", &[], &[], &[])]).unwrap();
+    for (name, allowed) in [("a", true), ("reader", true), ("gone", false)] {
         let agent = AgentName::parse(name).unwrap();
         let ask = Ask {
             agent: Some(&agent),

@@ -202,6 +202,11 @@ impl Keeper {
         }
     }
 
+    /// Gives back the ports of a session that is gone, as [`Keeper::give_back`] does locks.
+    pub async fn give_back_ports(&self, actor: Actor) {
+        let _ = self.0.mailbox.send(Mail::Owed(Command::ReleasePorts { actor })).await;
+    }
+
     /// Looks at the state. `look` runs on the loop: it must be short.
     pub async fn read<T: Send + 'static>(
         &self,

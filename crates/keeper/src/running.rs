@@ -455,7 +455,9 @@ impl Running {
             }
         }
         // Nobody is there any more who would ask for it again.
-        let owed = |asked: &&Asked| matches!(asked.command, Command::Withdraw { .. } | Command::GiveBack { .. });
+        let owed = |asked: &&Asked| {
+            matches!(asked.command, Command::Withdraw { .. } | Command::GiveBack { .. } | Command::ReleasePorts { .. })
+        };
         self.owed.extend(asked.iter().filter(|asked| asked.ticket.is_none()).filter(owed).cloned());
         // Those who beat have no ticket of their own in the batch.
         if asked.iter().any(|asked| matches!(asked.command, Command::Beat { .. })) {

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -19,6 +19,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
+use lockkeeper_core::session::SessionId;
 use lockkeeper_core::text::percent_decoded;
 use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::operation::{Method, Operation};
@@ -44,6 +45,8 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 const X_REASON: HeaderName = HeaderName::from_static("x-reason");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// How long a holder whose connection broke has to come back: over a network, connections break under programs that live.
+const GRACE: Duration = Duration::from_secs(2);
 /// How long a client may take to send its body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -74,7 +77,7 @@ impl Http {
         let operation =
             request.uri().path().strip_prefix('/').and_then(Operation::named).filter(|operation| is_plain(*operation));
         let Some(operation) = operation else { return self.others.call(request).await };
-        let caller = match self.doors.admit(request.headers(), request.uri().path()) {
+        let caller = match self.doors.admit(request.headers(), request.uri()) {
             Ok(caller) => caller,
             Err(no) => return Ok(answer_no(&no)),
         };
@@ -131,7 +134,7 @@ type DoorsState = State<Arc<Doors>>;
 type KnownCaller = axum::Extension<Caller>;
 
 async fn guard(State(doors): DoorsState, mut request: Request, next: Next) -> Response {
-    match doors.admit(request.headers(), request.uri().path()) {
+    match doors.admit(request.headers(), request.uri()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -160,8 +163,8 @@ async fn message(request: Request, next: Next) -> Response {
 
 impl Doors {
     /// Before anything else: for whom the request is, where it comes from, and who sends it.
-    fn admit(&self, headers: &HeaderMap, path: &str) -> Result<Caller, No> {
-        check_host(headers, &self.hosts)?;
+    fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Caller, No> {
+        check_host(headers, uri, &self.hosts)?;
         check_origin(headers)?;
         let mut caller = match secret(headers) {
             None => Caller::default(),
@@ -171,7 +174,7 @@ impl Doors {
             }
         };
         caller.trace = text(headers, TRACEPARENT).and_then(TraceParent::parse);
-        if !caller.known && needs_credential(path) {
+        if !caller.known && needs_credential(uri.path()) {
             return Err(No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
                 .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"));
         }
@@ -184,40 +187,44 @@ fn needs_credential(path: &str) -> bool {
     !(matches!(path, "/healthz" | "/openapi.json") || path.starts_with("/locks/status/"))
 }
 
-/// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't.
-fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), No> {
+/// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't. Whoever names the
+/// host in the first line, too, names a known one there.
+fn check_host(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), No> {
     let host = text(headers, header::HOST).unwrap_or_default();
-    let (name, rest) = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').unwrap_or_default(),
-        None => host.split_at(host.find(':').unwrap_or(host.len())),
-    };
-    let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     let once = headers.get_all(header::HOST).iter().count() == 1;
-    let known = once
-        && port
-        && (name.eq_ignore_ascii_case("localhost")
-            || name.parse::<IpAddr>().is_ok()
-            || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)));
-    if known {
+    let first_line = uri.authority().is_none_or(|authority| is_known(authority.as_str(), allowed));
+    if once && is_known(host, allowed) && first_line {
         Ok(())
     } else {
         Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host."))
     }
 }
 
+fn is_known(host: &str, allowed: &[String]) -> bool {
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    port && (name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok()
+        || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)))
+}
+
 /// A browser says where a request comes from: only the service's own pages may ask.
 fn check_origin(headers: &HeaderMap) -> Result<(), No> {
-    let refused = || Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
-    // A picture or a script of another page has no Origin, but browsers say this of it.
-    if matches!(text(headers, SEC_FETCH_SITE), Some("cross-site" | "same-site")) {
-        return refused();
-    }
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let host = text(headers, header::HOST).unwrap_or_default();
-    let own = origin.to_str().is_ok_and(|origin| {
-        origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
-    });
-    if own { Ok(()) } else { refused() }
+    let own = |origin: &HeaderValue| {
+        origin.to_str().is_ok_and(|origin| {
+            origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
+        })
+    };
+    // A picture or a script of another page has no Origin, but browsers say this of it.
+    let foreign = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
+    if headers.get_all(SEC_FETCH_SITE).iter().any(foreign) || !headers.get_all(header::ORIGIN).iter().all(own) {
+        return Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
+    }
+    Ok(())
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -286,7 +293,11 @@ async fn key_status(
     axum::extract::RawQuery(query): axum::extract::RawQuery,
 ) -> Response {
     let Ok(Path(key)) = key else { return unreadable_key() };
-    let body = serde_json::json!({ "file_path": key, "space": space_of(query) }).to_string();
+    let space = match space_of(query) {
+        Ok(space) => space,
+        Err(no) => return answer_no(&no),
+    };
+    let body = serde_json::json!({ "file_path": key, "space": space }).to_string();
     respond(doors.service.call(Operation::KeyStatus, Input::Json(body.as_bytes()), &caller).await)
 }
 
@@ -294,12 +305,17 @@ fn unreadable_key() -> Response {
     answer_no(&No::new(Word::Malformed, "The key in the path can't be read: it is no UTF-8."))
 }
 
-/// The space that a query names.
-fn space_of(query: Option<String>) -> Option<String> {
-    query?
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("space="))
-        .map(|space| percent_decoded(&space.replace('+', " ")))
+/// The space that a query names, and nothing else: a slip would mean another one.
+fn space_of(query: Option<String>) -> Result<Option<String>, No> {
+    let query = query.unwrap_or_default();
+    let mut space = None;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let Some(named) = pair.strip_prefix("space=").filter(|_| space.is_none()) else {
+            return Err(No::new(Word::Malformed, "The query of this route names a space, once: ?space=NAME."));
+        };
+        space = Some(percent_decoded(&named.replace('+', " ")));
+    }
+    Ok(space)
 }
 
 /// `DELETE /locks/{key}` takes a lock away, as existing clients ask for it.
@@ -308,13 +324,23 @@ async fn force_release(
     axum::Extension(caller): KnownCaller,
     key: Result<Path<String>, PathRejection>,
     axum::extract::RawQuery(query): axum::extract::RawQuery,
-    request: Request,
+    headers: HeaderMap,
 ) -> Response {
     let Ok(Path(key)) = key else { return unreadable_key() };
-    let agent = text(request.headers(), X_AGENT_ID).unwrap_or("operator");
-    let reason = text(request.headers(), X_REASON).unwrap_or("DELETE over HTTP");
-    let body = serde_json::json!({ "file_path": key, "agent_id": agent, "reason": reason, "space": space_of(query) })
-        .to_string();
+    let space = match space_of(query) {
+        Ok(space) => space,
+        Err(no) => return answer_no(&no),
+    };
+    // Names and reasons of people have letters of all languages.
+    let words = |name: HeaderName| headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let agent = words(X_AGENT_ID).unwrap_or("operator");
+    let reason = words(X_REASON).unwrap_or("DELETE over HTTP");
+    // Not every name can be that of a session.
+    let session = SessionId::parse(agent).is_err().then_some("operator");
+    let body = serde_json::json!({
+        "file_path": key, "agent_id": agent, "session_id": session, "reason": reason, "space": space,
+    });
+    let body = body.to_string();
     respond(doors.service.call(Operation::ForceRelease, Input::Json(body.as_bytes()), &caller).await)
 }
 
@@ -345,7 +371,7 @@ fn follow(events: Events, service: Arc<Service>) -> impl Stream<Item = Result<Ev
     futures_util::stream::unfold(Some((events, service)), async |place| {
         let (mut events, service) = place?;
         let next = tokio::select! {
-            next = events.next() => next,
+            next = events.next_permitted(&service) => next,
             () = service.stopping.cancelled() => return None,
         };
         Some(match next {
@@ -377,7 +403,9 @@ async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, 
 /// Losses until the connection ends; then, whichever way it ends, what is bound to it is released.
 fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let superseded = attached.supersede(&service);
-    let bound = ReleaseOnDrop { binding: Some(attached.binding()), service: service.clone(), superseded };
+    let grace = if attached.is_named() { GRACE } else { Duration::ZERO };
+    let bound =
+        ReleaseOnDrop { binding: Some(attached.binding(&service)), service: service.clone(), superseded, grace };
     futures_util::stream::unfold((attached, service, bound, true), async |(mut attached, service, bound, first)| {
         if first {
             let event = Event::default().event("attached").data("{}");
@@ -385,6 +413,7 @@ fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Resul
         }
         let next = tokio::select! {
             next = attached.next_loss() => next.ok()?,
+            () = bound.superseded.cancelled() => return None,
             () = service.stopping.cancelled() => return None,
         };
         let event =
@@ -394,21 +423,23 @@ fn losses(attached: Attached, service: Arc<Service>) -> impl Stream<Item = Resul
 }
 
 struct ReleaseOnDrop {
-    binding: Option<crate::stream::Binding>,
+    binding: Option<crate::binding::Binding>,
     service: Arc<Service>,
     /// Another connection of the same holder has taken its place.
     superseded: CancellationToken,
+    grace: Duration,
 }
 
 impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
-        if self.superseded.is_cancelled() {
-            return;
-        }
-        self.superseded.cancel();
-        if let Some(binding) = self.binding.take() {
-            let service = self.service.clone();
-            tokio::spawn(async move { binding.release(&service).await });
+        let (superseded, grace, service) = (self.superseded.clone(), self.grace, self.service.clone());
+        if let Some(binding) = self.binding.take().filter(|_| !superseded.is_cancelled()) {
+            tokio::spawn(async move {
+                if tokio::time::timeout(grace, superseded.cancelled()).await.is_err() {
+                    superseded.cancel();
+                    binding.release(&service).await;
+                }
+            });
         }
     }
 }

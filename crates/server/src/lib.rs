@@ -1,6 +1,7 @@
 //! The doors of a service: a private socket, HTTP and MCP, all of which lead to one [`service::Service`].
 
 pub mod auth;
+mod binding;
 mod door;
 mod http;
 pub mod mcp;

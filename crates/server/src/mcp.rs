@@ -12,8 +12,8 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
 
+use crate::mcp_text;
 use crate::service::{Caller, Input, Service};
-use crate::{door, mcp_text};
 
 /// The seed's best practices, for the model.
 const INSTRUCTIONS: &str = "Other agents edit this repository too. Before you change a file, acquire_lock the lines \
@@ -82,14 +82,18 @@ impl<B: Backend> Tools<B> {
             return Err(ErrorData::invalid_params(format!("there is no tool {}", request.name), None));
         };
         let mut body = request.arguments.unwrap_or_default();
-        let mut own = |name: &str| body.remove(name).and_then(|value| value.as_str().map(str::to_owned));
-        let session = own(SESSION_ID);
-        let named = if self.backend.beats() { None } else { own(AGENT_ID) };
-        if let Some(unknown) = body.keys().find(|name| row.properties.get(name.as_str()).is_none()) {
-            return Ok(refused(&row.unknown(unknown)));
-        }
+        let mut own = |name: &str| match body.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(refused(&format!("{name} is a text."))),
+        };
+        let (session, named) = match (own(SESSION_ID), if self.backend.beats() { Ok(None) } else { own(AGENT_ID) }) {
+            (Ok(session), Ok(named)) => (session, named),
+            (Err(no), _) | (_, Err(no)) => return Ok(no),
+        };
         if let Some(wait) = body.remove("wait_seconds") {
-            let seconds = wait.as_f64().unwrap_or_default().clamp(0.0, WAIT_SECONDS_MAX as f64);
+            let Some(seconds) = wait.as_f64() else { return Ok(refused("wait_seconds is a number of seconds.")) };
+            let seconds = seconds.clamp(0.0, WAIT_SECONDS_MAX as f64);
             body.insert("wait_ms".to_owned(), json!((seconds * 1000.0) as u64));
         }
         let operation = match row.name {
@@ -171,14 +175,6 @@ struct Row {
 }
 
 impl Row {
-    /// An argument that the tool does not have, in the words that it is described with.
-    fn unknown(&self, argument: &str) -> String {
-        let known: Vec<&str> =
-            self.properties.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
-        let known = if known.is_empty() { "no arguments".to_owned() } else { known.join(", ") };
-        format!("{} has no argument '{}'; it takes {known}.", self.name, door::shown(argument))
-    }
-
     fn tool(self, with_session: bool) -> Tool {
         let mut properties = match self.properties {
             Value::Object(properties) => properties,

@@ -43,6 +43,7 @@ use tracing::Instrument;
 pub use self::advisory::Advisory;
 use self::policy::PolicyInForce;
 pub use self::policy::{ReadPolicy, policy};
+use crate::binding::Users;
 use crate::door;
 use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
@@ -108,6 +109,8 @@ pub(crate) struct Acquired {
     pub(crate) space: Space,
     pub(crate) actor: Actor,
     pub(crate) locks: Vec<LockId>,
+    /// What it had before, of what it asked for.
+    pub(crate) had: Vec<LockId>,
     pub(crate) ports: bool,
 }
 
@@ -155,6 +158,7 @@ pub struct Service {
     pub(crate) turns: Turns,
     /// Who holds locks over HTTP, by the name they give themselves.
     pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
+    pub(crate) users: Arc<Users>,
 }
 
 /// What a handler learns on its way, most of it for the audit line.
@@ -223,6 +227,7 @@ impl Service {
             asked_to_stop: AtomicBool::new(false),
             turns: Turns::default(),
             holders: Mutex::default(),
+            users: Arc::default(),
         }
     }
 
@@ -406,13 +411,11 @@ impl Service {
 
     /// The keeper of a space that is there already: whoever only looks, and shows no credential, makes none.
     async fn known_keeper(&self, body: &impl Asker, caller: &Caller) -> Result<Keeper, No> {
-        if caller.known {
-            return self.keeper(body).await;
-        }
         let space = door::space(body, &self.default_space)?;
         match self.spaces.if_open(&space) {
             Some(keeper) => Ok(keeper),
             None if space == self.default_space => self.keeper(body).await,
+            None if caller.known => self.spaces.looked_at(&space).await.map_err(|error| no_keeper(&error)),
             None => Err(No::new(Word::Unauthorized, "To ask about that space needs a credential.")),
         }
     }

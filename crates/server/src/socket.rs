@@ -21,10 +21,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::ReusableBoxFuture;
 
+use crate::binding::Binding;
 use crate::refusal::No;
 use crate::serve::hung_up;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
-use crate::stream::{Attached, Binding, Events, UNREAD_MAX};
+use crate::stream::{Attached, Events, UNREAD_MAX};
 use crate::{door, view};
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
@@ -67,8 +68,8 @@ struct Open {
     /// Whether that is one, and not what is left of the last.
     asked: bool,
     others: FuturesUnordered<BoxFuture<'static, Answered>>,
-    /// One of them may be answered at length. There is one such at a time: what can be asked for in a line may take a hundred
-    /// megabytes.
+    /// One of them may be answered at length. There is one such at a time, and the next one is not begun: what can be asked for in a
+    /// line may take a hundred megabytes. Whatever else comes before it, such as a heartbeat, does not wait.
     at_length: bool,
 }
 
@@ -83,7 +84,7 @@ impl Open {
 
     /// Whether nothing more is read before something is answered.
     fn is_full(&self) -> bool {
-        self.at_length || self.len() >= OPEN_MAX
+        self.len() >= OPEN_MAX
     }
 
     fn push(&mut self, asked: impl Future<Output = Answered> + Send + 'static) {
@@ -210,7 +211,8 @@ impl Connection {
                 self.flush(out).await?;
                 continue;
             }
-            let full = open.is_full();
+            // A line that is there already waits for the answer to another one.
+            let full = open.is_full() || next_line(&incoming)?.is_some();
             tokio::select! {
                 biased;
                 answered = open.next(), if !open.is_empty() => self.write(answered, open, out),
@@ -235,8 +237,11 @@ impl Connection {
         while !open.is_full()
             && let Some(line) = next_line(&incoming[taken..])?
         {
-            taken += line.len() + 1;
-            self.asked(line, open, streams, out).await;
+            let length = line.len() + 1;
+            if !self.asked(line, open, streams, out).await {
+                break;
+            }
+            taken += length;
         }
         if taken > 0 {
             incoming.drain(..taken);
@@ -265,21 +270,28 @@ impl Connection {
         Ok(())
     }
 
-    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on.
-    async fn asked(&mut self, line: &[u8], open: &mut Open, streams: &mut JoinSet<()>, out: &mut Vec<u8>) {
+    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on. `false`: a list is asked for
+    /// while another one is not answered, and waits.
+    async fn asked(&mut self, line: &[u8], open: &mut Open, streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> bool {
         let question = match Asked::read(line) {
             Ok(question) => question,
             Err(error) => {
                 let no = No::new(Word::Malformed, format!("The line can't be read: {error}."));
-                return self.write(Answered::no(0, no), open, out);
+                self.write(Answered::no(0, no), open, out);
+                return true;
             }
         };
         let id = question.id;
-        let Some(operation) = Operation::named(question.op) else {
-            let no = No::new(Word::NotFound, format!("There is no operation '{}'.", door::shown(question.op)));
-            return self.write(Answered::no(id, no), open, out);
+        let Some(operation) = Operation::named(&question.op) else {
+            let no = No::new(Word::NotFound, format!("There is no operation '{}'.", door::shown(&question.op)));
+            self.write(Answered::no(id, no), open, out);
+            return true;
         };
-        let trace = question.traceparent.and_then(TraceParent::parse);
+        let at_length = is_answered_at_length(operation);
+        if at_length && open.at_length {
+            return false;
+        }
+        let trace = question.traceparent.as_deref().and_then(TraceParent::parse);
         let caller = Caller { trace, ..Caller::local() };
         let body = question.body;
         match operation {
@@ -298,7 +310,6 @@ impl Connection {
             }
             _ => {
                 let (service, body) = (self.service.clone(), body.to_owned());
-                let at_length = is_answered_at_length(operation);
                 open.at_length |= at_length;
                 open.push(async move {
                     let reply = service.call(operation, Input::Json(body.as_bytes()), &caller).await;
@@ -306,17 +317,18 @@ impl Connection {
                 });
             }
         }
+        true
     }
 
     async fn follow(&mut self, id: u64, body: &str, streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> Result<(), No> {
         let request = service::parse(Input::Json(body.as_bytes()))?;
         let mut events = Events::open(&self.service, &request, &Caller::local()).await?;
         frame(id, 200, true, &acknowledged(), out);
-        let frames = self.frames.clone();
+        let (frames, service) = (self.frames.clone(), self.service.clone());
         streams.spawn(async move {
             loop {
                 let mut line = Vec::new();
-                let next = events.next().await;
+                let next = events.next_permitted(&service).await;
                 let ended = next.is_err();
                 match next.and_then(|entry| service::json(&view::event(events.epoch(), &entry))) {
                     Ok(body) => frame(id, 200, true, &body, &mut line),
@@ -343,7 +355,7 @@ impl Connection {
     ) -> Result<(), No> {
         let request = service::parse(Input::Json(body.as_bytes()))?;
         let mut attached = Attached::open(&self.service, &request, caller).await?;
-        self.bindings.push(attached.binding());
+        self.bindings.push(attached.binding(&self.service));
         frame(id, 200, true, &acknowledged(), out);
         let frames = self.frames.clone();
         streams.spawn(async move {
@@ -366,10 +378,10 @@ impl Connection {
         for binding in &mut self.bindings {
             binding.remove(&reply.released);
         }
-        if let Some(Acquired { space, actor, locks, ports }) = &reply.granted {
+        if let Some(Acquired { space, actor, locks, had, ports }) = &reply.granted {
             let same = |binding: &&mut Binding| binding.actor.session == actor.session && binding.space() == space;
             if let Some(binding) = self.bindings.iter_mut().find(same) {
-                binding.add(locks, *ports);
+                binding.add(locks, had, *ports);
             }
         }
         frame(id, reply.status, false, &reply.body, out);
@@ -419,6 +431,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use lockkeeper_core::space::Space;
+    use lockkeeper_core::state::State;
     use lockkeeper_engine::Memory;
     use lockkeeper_keeper::audit::Audit;
     use lockkeeper_keeper::settings::Settings;
@@ -490,5 +503,110 @@ mod tests {
             granted += usize::from(made > 0);
         }
         assert!(granted > 10, "{granted}: some ended before anything was granted, and others after");
+    }
+
+    /// What others keep, told only when the test says so.
+    #[derive(Debug)]
+    struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+    impl crate::service::Elsewhere for Slow {
+        fn list(&self) -> lockkeeper_wire::answer::OutsideList {
+            let _ = self.0.lock().expect("nobody panics").recv();
+            lockkeeper_wire::answer::OutsideList::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_heartbeat_does_not_wait_for_a_list_and_the_next_list_does() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let service = Arc::into_inner(service()).expect("not shared").with_outside(Arc::new(Slow(told.into())));
+        let (mut client, stream) = UnixStream::pair().expect("a pair");
+        let _serving = tokio::spawn(serve(Arc::new(service), stream));
+        let line = |id: u64, op: &str| format!("{{\"id\":{id},\"op\":\"{op}\",\"body\":{{\"session_id\":\"a\"}}}}\n");
+        let lines =
+            [line(1, "locks/active"), line(2, "sessions/open"), line(3, "locks/active"), line(4, "sessions/open")];
+        client.write_all(lines.concat().as_bytes()).await.expect("written");
+        assert!(line_of(&mut client).await.starts_with("{\"id\":2,\"status\":200"));
+        for id in [1, 4, 3] {
+            if id != 4 {
+                tell.send(()).expect("somebody waits");
+            }
+            let answer = line_of(&mut client).await;
+            assert!(answer.starts_with(&format!("{{\"id\":{id},\"status\":200")), "{answer}");
+        }
+    }
+
+    /// A connection of session `a` that is attached, and what serves it.
+    async fn attached(service: &Arc<Service>) -> (UnixStream, tokio::task::JoinHandle<()>) {
+        let (mut client, stream) = UnixStream::pair().expect("a pair");
+        let serving = tokio::spawn(serve(service.clone(), stream));
+        assert!(asked(&mut client, "sessions/attach", "").await.contains("\"status\":200"));
+        (client, serving)
+    }
+
+    async fn asked(client: &mut UnixStream, op: &str, more: &str) -> String {
+        let line = format!("{{\"id\":1,\"op\":\"{op}\",\"body\":{{\"session_id\":\"a\"{more}}}}}\n");
+        client.write_all(line.as_bytes()).await.expect("written");
+        loop {
+            let answer = line_of(client).await;
+            // A loss that is told by itself is no answer.
+            if op == "sessions/attach" || !answer.contains("\"more\":true") {
+                return answer;
+            }
+        }
+    }
+
+    async fn seen<T: Send + 'static>(service: &Service, look: impl FnOnce(&State) -> T + Send + 'static) -> T {
+        let keeper = service.keeper(&lockkeeper_wire::request::StatusRequest::default()).await.expect("a keeper");
+        // What is owed was sent before.
+        keeper.read(|state, _| look(state)).await.expect("an answer")
+    }
+
+    #[tokio::test]
+    async fn what_two_connections_were_told_of_is_given_back_by_the_last_whichever_ends_first() {
+        let wanted = r#","file_path":"x","request_id":"r","ttl_minutes":10"#;
+        for (again, first_ends) in [(wanted, true), (wanted, false), (r#","file_path":"x""#, true)] {
+            let service = service();
+            let (mut one, of_one) = attached(&service).await;
+            let (mut two, of_two) = attached(&service).await;
+            assert!(asked(&mut one, "locks/acquire", wanted).await.contains("acquired"));
+            assert!(asked(&mut two, "locks/acquire", again).await.contains("\"status\":200"));
+            let ends = if first_ends { [(one, of_one), (two, of_two)] } else { [(two, of_two), (one, of_one)] };
+            for ((client, serving), left) in ends.into_iter().zip([1, 0]) {
+                drop(client);
+                serving.await.expect("no panic");
+                assert_eq!(seen(&service, State::lock_count).await, left, "{again} {first_ends}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_session_had_before_is_not_given_back_with_a_connection() {
+        let service = service();
+        let (mut other, stream) = UnixStream::pair().expect("a pair");
+        let _serving = tokio::spawn(serve(service.clone(), stream));
+        assert!(asked(&mut other, "locks/acquire", r#","file_path":"x""#).await.contains("acquired"));
+        assert!(asked(&mut other, "ports/allocate", "").await.contains("\"status\":200"));
+        let (mut client, serving) = attached(&service).await;
+        assert!(asked(&mut client, "locks/acquire", r#","file_path":"x""#).await.contains("refreshed"));
+        assert!(asked(&mut client, "ports/allocate", "").await.contains("\"status\":200"));
+        drop(client);
+        serving.await.expect("no panic");
+        assert_eq!(seen(&service, |state| (state.lock_count(), state.ports().count())).await, (1, 1));
+    }
+
+    #[tokio::test]
+    async fn what_a_session_gets_back_on_its_connection_lives_as_long_as_that() {
+        let service = service();
+        let (mut client, serving) = attached(&service).await;
+        assert!(asked(&mut client, "locks/acquire", r#","file_path":"x","ttl_ms":1000"#).await.contains("acquired"));
+        while seen(&service, State::lock_count).await > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert!(asked(&mut client, "sessions/restore", "").await.contains("\"restored\":[{"));
+        assert_eq!(seen(&service, State::lock_count).await, 1);
+        drop(client);
+        serving.await.expect("no panic");
+        assert_eq!(seen(&service, State::lock_count).await, 0);
     }
 }

@@ -4,17 +4,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lockkeeper_core::command::{Actor, Command};
+use lockkeeper_core::command::Actor;
 use lockkeeper_core::history::Entry;
 use lockkeeper_core::lock::LockId;
+use lockkeeper_core::session::AgentName;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::operation::Operation;
-use lockkeeper_wire::request::{AttachRequest, EventsRequest};
+use lockkeeper_wire::request::{Asker, AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+use crate::binding::Binding;
 use crate::door;
 use crate::refusal::No;
 use crate::service::{Caller, Service};
@@ -37,12 +39,17 @@ pub(crate) struct Events {
     page: VecDeque<Arc<Entry>>,
     /// The history has more than the page.
     behind: bool,
+    /// Who reads, as far as they said.
+    caller: Caller,
+    agent: Option<AgentName>,
 }
 
 impl Events {
     /// Starts behind the given id, or with what comes next.
     pub(crate) async fn open(service: &Service, body: &EventsRequest, caller: &Caller) -> Result<Events, No> {
-        service.permit_look(Operation::Events, caller, body, None)?;
+        let named = body.who().agent_id.map(AgentName::parse).transpose()?;
+        let (caller, agent) = (caller.clone(), caller.agent.clone().or(named));
+        service.permit(Operation::Events, &caller, agent.as_ref(), None)?;
         let keeper = service.keeper(body).await?;
         // Listen first, then look: nothing falls between.
         let live = keeper.entries();
@@ -58,7 +65,14 @@ impl Events {
                 None => return Err(No::new(Word::InvalidRequest, "That is no id of an event.")),
             },
         };
-        Ok(Events { keeper, epoch, seen, live, page: VecDeque::new(), behind: seen < made })
+        Ok(Events { keeper, epoch, seen, live, page: VecDeque::new(), behind: seen < made, caller, agent })
+    }
+
+    /// The next entry, if whoever reads still may: the policy may have changed since.
+    pub(crate) async fn next_permitted(&mut self, service: &Service) -> Result<Arc<Entry>, No> {
+        let entry = self.next().await?;
+        service.permit(Operation::Events, &self.caller, self.agent.as_ref(), None)?;
+        Ok(entry)
     }
 
     /// Asked each time: a ledger that was empty gets its name with its first entry.
@@ -67,7 +81,7 @@ impl Events {
     }
 
     /// The next entry; an error when it is no longer kept.
-    pub(crate) async fn next(&mut self) -> Result<Arc<Entry>, No> {
+    async fn next(&mut self) -> Result<Arc<Entry>, No> {
         loop {
             if let Some(entry) = self.page.pop_front() {
                 self.seen = entry.number;
@@ -128,6 +142,7 @@ pub(crate) struct Attached {
     keeper: Keeper,
     pub(crate) actor: Actor,
     locks: Vec<LockId>,
+    used: Vec<LockId>,
     live: Receiver<Arc<Entry>>,
     holder: Option<String>,
 }
@@ -137,16 +152,26 @@ impl Attached {
         let actor = door::actor(body, caller)?;
         service.permit(Operation::AttachSession, caller, Some(&actor.agent), None)?;
         let keeper = service.keeper(body).await?;
-        let ids = body.lock_ids.iter().flatten();
-        let locks = ids.map(|id| LockId::parse(id).ok_or_else(|| No::new(Word::InvalidRequest, "That is no lock_id.")));
-        let locks = locks.collect::<Result<Vec<_>, _>>()?;
+        let parsed = |ids: &Option<Vec<String>>| {
+            let id =
+                |id: &String| LockId::parse(id).ok_or_else(|| No::new(Word::InvalidRequest, "That is no lock_id."));
+            ids.iter().flatten().map(id).collect::<Result<Vec<_>, _>>()
+        };
+        let (locks, used) = (parsed(&body.lock_ids)?, parsed(&body.used_ids)?);
         let live = keeper.entries();
-        Ok(Attached { keeper, actor, locks, live, holder: body.holder.clone() })
+        Ok(Attached { keeper, actor, locks, used, live, holder: body.holder.clone() })
     }
 
     /// The locks that are bound from the start.
-    pub(crate) fn binding(&self) -> Binding {
-        Binding { keeper: self.keeper.clone(), actor: self.actor.clone(), locks: self.locks.clone(), ports: false }
+    pub(crate) fn binding(&self, service: &Service) -> Binding {
+        let mut binding = Binding::new(self.keeper.clone(), self.actor.clone(), service.users.clone());
+        binding.add(&self.locks, &self.used, false);
+        binding
+    }
+
+    /// Whether a later connection can take the place of this one.
+    pub(crate) fn is_named(&self) -> bool {
+        self.holder.is_some()
     }
 
     /// Takes the place of an earlier connection of the same holder, which then ends and releases nothing.
@@ -163,11 +188,11 @@ impl Attached {
         token
     }
 
-    /// The next loss of one of the session's locks.
+    /// The next of the session's locks that it holds no more. Released, too: another of its programs may use it.
     pub(crate) async fn next_loss(&mut self) -> Result<lockkeeper_wire::answer::EventView, No> {
         loop {
             match self.live.recv().await {
-                Ok(entry) if entry.session == self.actor.session && entry.action.is_loss() => {
+                Ok(entry) if entry.session == self.actor.session && entry.action.is_end() => {
                     return Ok(view::event(self.keeper.epoch(), &entry));
                 }
                 // Too far behind to say what was lost: a beat will tell.
@@ -175,45 +200,5 @@ impl Attached {
                 Err(RecvError::Closed) => return Err(No::new(Word::Unavailable, "The service is stopping.")),
             }
         }
-    }
-}
-
-/// What to give back when a connection ends.
-#[derive(Debug)]
-pub(crate) struct Binding {
-    keeper: Keeper,
-    pub(crate) actor: Actor,
-    locks: Vec<LockId>,
-    ports: bool,
-}
-
-impl Binding {
-    pub(crate) fn space(&self) -> &lockkeeper_core::space::Space {
-        self.keeper.space()
-    }
-
-    pub(crate) fn add(&mut self, locks: &[LockId], ports: bool) {
-        self.locks.extend(locks);
-        self.ports |= ports;
-    }
-
-    pub(crate) fn remove(&mut self, locks: &[LockId]) {
-        if !locks.is_empty() {
-            self.locks.retain(|bound| !locks.contains(bound));
-        }
-    }
-
-    /// The connection is gone: what it held goes too. What is already gone is no mistake.
-    pub(crate) async fn release(self, service: &Service) {
-        if service.stopping.is_cancelled() {
-            // Stopping a service releases nothing.
-            return;
-        }
-        if self.ports
-            && let Err(error) = self.keeper.ask(Command::ReleasePorts { actor: self.actor.clone() }).await
-        {
-            tracing::debug!(%error, "ports stay taken until their time is over");
-        }
-        self.keeper.give_back(self.actor.session, self.locks).await;
     }
 }

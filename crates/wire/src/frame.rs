@@ -1,5 +1,7 @@
 //! The lines of the local socket: one JSON object each, with the same bodies as HTTP.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -12,22 +14,24 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub struct Question<'a> {
     /// Carried by every answer to it.
     pub id: u64,
-    pub op: &'a str,
+    /// Some writers of JSON escape what need not be.
+    #[serde(borrow)]
+    pub op: Cow<'a, str>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub body: Option<&'a RawValue>,
     /// W3C trace context of whoever asks.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub traceparent: Option<&'a str>,
+    pub traceparent: Option<Cow<'a, str>>,
 }
 
 /// A question as it is taken apart: its body is a text yet, to be read by whoever knows what is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
     pub id: u64,
-    pub op: &'a str,
+    pub op: Cow<'a, str>,
     /// Empty: there is none.
     pub body: &'a str,
-    pub traceparent: Option<&'a str>,
+    pub traceparent: Option<Cow<'a, str>>,
 }
 
 impl<'a> Asked<'a> {
@@ -54,7 +58,7 @@ impl<'a> Asked<'a> {
         let (op, rest) = rest.split_at(letters);
         let body = rest.strip_prefix("\",\"body\":")?.strip_suffix('}')?;
         let is_object = body.len() > 1 && body.starts_with('{') && body.ends_with('}');
-        is_object.then_some(Asked { id, op, body, traceparent: None })
+        is_object.then_some(Asked { id, op: Cow::Borrowed(op), body, traceparent: None })
     }
 }
 
@@ -96,6 +100,7 @@ mod tests {
             r#" {"id":1, "op":"status" , "body" : { } }"#,
             r#"{"id":1,"op":"status","body":{} }"#,
             r#"{"id":1,"op":"status","body":[{}]}"#,
+            r#"{"id":3,"op":"locks\/acquire","body":{},"traceparent":"\u0030"}"#,
         ];
         for line in lines {
             assert_eq!(Asked::read(line.as_bytes()).ok(), in_full(line), "{line}");

@@ -56,7 +56,7 @@ macro_rules! requests {
             /// The repository that is meant; left out: the one where the service was started.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub space: Option<String>,
-            /// A name for this request: asking again with it changes nothing and gives the same answer.
+            /// A name for this request: acquiring, giving back, pausing or resuming again with it changes nothing and gives the same answer.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub request_id: Option<String>,
         }
@@ -122,6 +122,8 @@ requests! {
         all: bool,
         /// Refused unless the lock still has this fencing token.
         fencing_token: Whole,
+        /// Stays held if another connection was told that it holds it, too: two programs of one session may use one lock.
+        unless_used: bool,
     }
 
     /// Renews locks. Without lock_id and file_path: all that the session holds (a heartbeat).
@@ -204,6 +206,8 @@ requests! {
     AttachRequest {
         /// Locks that the session holds already. What is acquired on the same socket later is bound by itself.
         lock_ids: Vec<String>,
+        /// Locks that the session holds and that are not this connection's to release, unless it is the last to use them.
+        used_ids: Vec<String>,
         /// A name for whoever holds them: a later connection with it takes the place of an earlier one.
         holder: String,
     }

@@ -1,12 +1,12 @@
 //! `serve`, `watch`, `doctor`, and the service over HTTP with a client that is not ours.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::house::{House, finish, kill_child, wait_for};
+use crate::house::{House, Serving, finish, kill_child, wait_for};
 
 #[test]
 fn a_service_in_the_foreground_takes_over_from_one_in_the_background() {
@@ -391,4 +391,81 @@ fn doctor_finds_what_keeps_a_service_from_starting() {
         let said = house.say("a", &["doctor"]);
         assert_eq!(said.code, 1, "{line}: {said:?}");
     }
+}
+
+/// A stream that binds a lock to its connection, once it is open.
+fn attach(serving: &Serving, holder: &str, lock_id: &str) -> BufReader<std::net::TcpStream> {
+    let address = serving.url.trim_start_matches("http://");
+    let body = format!(r#"{{"session_id":"a","holder":"{holder}","lock_ids":["{lock_id}"]}}"#);
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(8))).expect("a time");
+    let head = format!(
+        "POST /sessions/attach HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        serving.credential,
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).expect("asked");
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while !line.contains("attached") {
+        line.clear();
+        assert!(reader.read_line(&mut line).expect("an answer") > 0, "it ended");
+    }
+    reader
+}
+
+#[test]
+fn over_http_a_holder_whose_connection_breaks_has_a_moment_to_come_back() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let granted = house.json("a", &["lock", "acquire", "x", "--ttl", "10m"]);
+    let lock_id = granted["locks"][0]["lock_id"].as_str().or(granted["lock_id"].as_str()).expect("an id");
+    let first = attach(&serving, "h", lock_id);
+    drop(first);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut second = attach(&serving, "h", lock_id);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(house.held(), ["a x"], "it came back in time");
+    let third = attach(&serving, "h", lock_id);
+    second.read_to_string(&mut String::new()).expect("the place of the second is taken, and its stream ends");
+    assert_eq!(house.held(), ["a x"]);
+    drop(third);
+    wait_for("the release", || house.held().is_empty().then_some(()));
+}
+
+#[test]
+fn a_slip_in_a_query_or_a_second_name_of_the_host_changes_nothing() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    assert_eq!(house.say("a", &["lock", "acquire", "cfg"]).code, 0);
+    for query in ["?spcae=other", "?Space=other", "?space=a&space=b"] {
+        assert_eq!(serving.curl(&format!("/locks/cfg{query}"), &["-X", "DELETE"]).0, 400, "{query}");
+    }
+    let address = serving.url.trim_start_matches("http://");
+    let raw = |first: &str, more: &str| {
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        let credential = &serving.credential;
+        let head = format!(
+            "{first}\r\nHost: {address}\r\nAuthorization: Bearer {credential}\r\nConnection: close\r\n{more}\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer.split(' ').nth(1).expect("a status").to_owned()
+    };
+    assert_eq!(raw("GET http://evil.example/locks/active HTTP/1.1", ""), "403");
+    assert_eq!(raw(&format!("GET http://{address}/locks/active HTTP/1.1"), ""), "200");
+    let own = format!("Origin: http://{address}\r\n");
+    assert_eq!(raw("GET /locks/active HTTP/1.1", &own), "200");
+    assert_eq!(raw("GET /locks/active HTTP/1.1", &format!("{own}Origin: http://evil.example\r\n")), "403");
+    assert_eq!(house.held(), ["a cfg"]);
+    let ledgers = || std::fs::read_dir(house.home().join("ledgers")).expect("ledgers").count();
+    let before = ledgers();
+    assert_eq!(serving.curl("/locks/status/x?space=nobody-was-here", &[]).0, 200);
+    assert_eq!(ledgers(), before, "whoever looks makes no space");
+    let reason = ["-X", "DELETE", "-H", "X-Agent-Id: jürgen", "-H", "X-Reason: räumt auf"];
+    assert_eq!(serving.curl("/locks/cfg", &reason).0, 200);
+    let said = house.say("a", &["lock", "renew", "cfg"]);
+    assert!(said.code == 4 && said.err.contains("jürgen: räumt auf"), "{said:?}");
 }

@@ -164,6 +164,20 @@ fn a_policy_decides_names_its_rule_and_is_read_anew() {
     let said = house.say("bob", &["session", "open"]);
     assert!(said.code == 0 && said.out.contains("did not get back contract:b.yaml"), "{said:?}");
     assert!(!house.held().contains(&"bob contract:b.yaml".to_owned()));
+    // Nor when it is waited for, and forbidden meanwhile.
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    assert_eq!(house.say("bob", &["lock", "acquire", "contract:d.yaml", "--ttl", "1s"]).code, 0);
+    wait_for("the end of the lock", || (!house.held().contains(&"bob contract:d.yaml".to_owned())).then_some(()));
+    assert_eq!(house.say("lead", &["lock", "acquire", "contract:d.yaml"]).code, 0);
+    let waiting = house.start("bob", &["session", "restore", "--wait", "1m"]);
+    house.wait_for_waiters(1);
+    std::fs::write(&file, POLICY).unwrap();
+    assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
+    assert_eq!(house.say("lead", &["lock", "release", "contract:d.yaml"]).code, 0);
+    let said = finish(waiting);
+    assert!(said.out.contains("did not get back contract:d.yaml"), "{said:?}");
+    assert!(!house.held().contains(&"bob contract:d.yaml".to_owned()));
     std::fs::write(&file, "").unwrap();
     assert_eq!(house.say("x", &["policy", "reload"]).code, 0);
     house.say("lead", &["lock", "release", contract]);

@@ -44,3 +44,31 @@ fn p8_a_killed_mcp_server_frees_its_locks_and_ports_at_once() {
     child.wait().unwrap();
     wait_for("the release", || (house.held().is_empty() && ports() == 0).then_some(()));
 }
+
+#[test]
+fn over_http_a_tool_refuses_what_has_the_wrong_type_in_place_of_passing_over_it() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let call = |arguments: &str| {
+        let params = format!(r#"{{"name":"acquire_lock","arguments":{arguments}}}"#);
+        let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let headers = ["-H", "Content-Type: application/json", "-H", "Accept: application/json, text/event-stream"];
+        serving.curl("/mcp", &[&headers[..], &["-d", &message]].concat()).1
+    };
+    for (wrong, word) in [
+        (r#"{"file_path":"x","intention":"i","wait_seconds":"20"}"#, "wait_seconds is a number"),
+        (r#"{"file_path":"x","intention":"i","session_id":5}"#, "session_id is a text"),
+        (r#"{"file_path":"x","intention":"i","agent_id":["a"]}"#, "agent_id is a text"),
+        (r#"{"file_path":"x","intention":"i","waiting":1}"#, "unknown field `waiting`"),
+    ] {
+        let said = call(wrong);
+        assert!(said.contains(word) && said.contains("\"isError\":true"), "{said}");
+    }
+    assert!(house.held().is_empty());
+    let said = call(r#"{"file_path":"x","intention":"i","agent_id":"grace","wait_seconds":1}"#);
+    assert!(said.contains("Locked") && house.held() == ["grace x"], "{said} {:?}", house.held());
+    let deep =
+        format!(r#"{{"feature_id":"F","agent_id":"a","metadata":{{"a":{}1{}}}}}"#, "[".repeat(40), "]".repeat(40));
+    let (code, said) = serving.curl("/features/register", &["-H", "Content-Type: application/json", "-d", &deep]);
+    assert!(code == 422 && said.contains("limit_exceeded"), "{said}");
+}

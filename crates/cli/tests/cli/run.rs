@@ -181,3 +181,50 @@ fn a_command_is_given_the_greatest_of_its_fencing_tokens() {
         assert!(said.out.trim().parse::<u64>().unwrap() > first, "{said:?}");
     }
 }
+
+#[test]
+fn what_two_programs_of_one_session_use_stays_until_the_last_of_them_ends() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    for over_http in [false, true] {
+        let run = |command: &'static str| {
+            let mut run = house.command("a", &["run", "x", "--ttl", "10m", "--", "sh", "-c", command]);
+            if over_http {
+                run.env("LOCKKEEPER_URL", &serving.url).env("LOCKKEEPER_CREDENTIAL", &serving.credential);
+            }
+            run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+        };
+        let first = run("sleep 1");
+        wait_for("the lock", || is_held(&house));
+        let second = run("touch second; sleep 3; touch done");
+        let exists = |name: &str| house.repository().join(name).exists().then_some(());
+        wait_for("the second", || exists("second"));
+        assert_eq!(finish(first).code, 0);
+        while exists("done").is_none() {
+            assert_eq!(
+                house.say("b", &["lock", "acquire", "x"]).code,
+                5,
+                "over HTTP {over_http}: the second still uses it"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(finish(second).code, 0);
+        wait_for("the release", || is_free(&house));
+        for name in ["second", "done"] {
+            std::fs::remove_file(house.repository().join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn p3_a_command_whose_lock_its_own_session_gave_back_is_ended_soon() {
+    let house = House::new();
+    let child = house.start("a", &["run", "x", "--ttl", "10m", "--", "sh", "-c", "sleep 984"]);
+    wait_for("the lock", || is_held(&house));
+    let began = Instant::now();
+    assert_eq!(house.say("a", &["lock", "release", "x"]).code, 0);
+    let said = finish(child);
+    // A beat would come after 10 s.
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(said.code == 4 && said.err.contains("its own session gave it back"), "{said:?}");
+}

@@ -56,3 +56,29 @@ fn a_verb_without_its_group_is_answered_with_the_whole_command() {
         assert!(said.code == 2 && said.err.starts_with("error: unrecognized subcommand"), "{typed:?}: {said:?}");
     }
 }
+
+#[test]
+fn the_id_of_a_lock_is_not_taken_for_a_file() {
+    let house = House::new();
+    let id = house.json("a", &["lock", "acquire", "x"])["lock_id"].as_str().expect("an id").to_owned();
+    for verb in ["check", "acquire", "list", "history"] {
+        let said = house.say("b", &["lock", verb, &id]);
+        assert!(said.code == 2 && said.err.contains("is the id of a lock"), "{verb}: {said:?}");
+    }
+    assert_eq!(house.held(), ["a x"]);
+}
+
+#[test]
+fn stop_stops_the_service_that_is_named_and_no_other() {
+    let house = House::new();
+    assert_eq!(house.say("a", &["lock", "acquire", "x"]).code, 0);
+    let pid = house.service_pid();
+    let said = house.say("a", &["--url", "http://127.0.0.1:1", "stop"]);
+    assert!(said.code == 6 && said.err.contains("on its own machine"), "{said:?}");
+    assert_eq!(house.say("a", &["--url", "unix:/nonexistent/socket", "stop"]).code, 3);
+    assert_eq!(house.service_pid(), pid);
+    let own = format!("unix:{}", house.home().join("socket").display());
+    assert_eq!(house.say("a", &["--url", &own, "stop"]).code, 0);
+    assert_eq!(house.held(), ["a x"], "by another service");
+    assert_ne!(house.service_pid(), pid);
+}

@@ -121,3 +121,44 @@ fn a_grant_that_can_not_be_bound_to_its_program_is_given_back_and_its_outcome_is
     assert_eq!(error.word(), Word::OutcomeUnknown, "{error}");
     assert_eq!((service.held(), other.locks().len(), holding.locks().len()), (vec!["before".to_owned()], 1, 0));
 }
+
+#[test]
+fn a_grant_of_unknown_outcome_is_asked_for_again_by_its_id_and_is_this_programs_to_release() {
+    let (service, client) = Service::start(Duration::ZERO, 60_000);
+    let holding = holding(client);
+    service.state().unknown = 3;
+    let answer = holding.take(wanting(&["x"])).expect("known in the end");
+    assert_eq!(answer["action"], "acquired", "{answer}");
+    holding.release().expect("its own");
+    assert!(service.held().is_empty());
+}
+
+#[test]
+fn a_stream_that_is_cut_is_opened_again_until_it_is_open_and_then_a_beat_tells_what_was_missed() {
+    let (service, client) = Service::start(Duration::ZERO, 60_000);
+    let holding = holding(client);
+    holding.take(wanting(&["x"])).expect("a lock");
+    let (attached, beaten) = (service.count(ATTACH), service.count(RENEW));
+    service.fail(ATTACH, 2);
+    service.state().held.clear();
+    service.cut_streams();
+    // Long before the next beat is due, which is not before 10 s.
+    let began = Instant::now();
+    eventually("told of the loss", || holding.next_lost().is_some());
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    assert!(service.count(ATTACH) >= attached + 3 && service.count(RENEW) > beaten);
+}
+
+#[test]
+fn what_was_granted_to_whoever_heard_no_answer_is_given_back() {
+    let (service, client) = Service::start(Duration::ZERO, 60_000);
+    let holding = holding(client);
+    holding.take(wanting(&["mine"])).expect("a lock");
+    service.state().mute = true;
+    let error = holding.take(wanting(&["ghost"])).expect_err("no answer");
+    assert_eq!(error.word(), Word::OutcomeUnknown, "{error}");
+    assert_eq!(service.held(), ["mine", "ghost"]);
+    service.state().mute = false;
+    eventually("the ghost is gone", || service.held() == ["mine"]);
+    assert!(holding.is_held());
+}

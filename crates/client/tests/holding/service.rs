@@ -23,6 +23,12 @@ pub(crate) struct State {
     /// How long it takes to grant something.
     pub wait: Duration,
     pub ttl_ms: u64,
+    /// Grants, and hangs up.
+    pub mute: bool,
+    /// How many of the next grants are told as of unknown outcome.
+    pub unknown: u32,
+    /// What was granted under which request id.
+    granted: BTreeMap<String, Value>,
     /// What is held, by its id.
     pub held: BTreeMap<String, Value>,
     /// What was asked for, in order: the operation, and the lock if one is named.
@@ -54,6 +60,16 @@ impl Service {
     /// From now on, this operation fails as often as that.
     pub(crate) fn fail(&self, operation: &'static str, times: u32) {
         self.state().failures.insert(operation, times);
+    }
+
+    /// Cuts every stream, as a network may.
+    pub(crate) fn cut_streams(&self) {
+        self.state().streams.clear();
+    }
+
+    /// How often an operation was asked for.
+    pub(crate) fn count(&self, operation: &str) -> usize {
+        self.state().asked.iter().filter(|(asked, _)| asked == operation).count()
     }
 
     /// The files that are held.
@@ -90,6 +106,9 @@ impl Service {
             state.streams.push(stream);
             return;
         }
+        if operation == "locks/acquire" && state.mute {
+            return;
+        }
         drop(state);
         let answer = answer.to_string();
         let head = format!("HTTP/1.1 {status} So\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", answer.len());
@@ -106,7 +125,16 @@ impl State {
             return (503, json!({ "success": false, "error": "unavailable", "message": "Not now." }));
         }
         match operation {
-            "locks/acquire" => (200, self.grant(body)),
+            "locks/acquire" => {
+                let id = body["request_id"].as_str().expect("an id").to_owned();
+                let granted = self.granted.get(&id).cloned().unwrap_or_else(|| self.grant(body));
+                self.granted.insert(id, granted.clone());
+                if self.unknown > 0 {
+                    self.unknown -= 1;
+                    return (503, json!({ "success": false, "error": "outcome_unknown", "message": "Who knows." }));
+                }
+                (200, granted)
+            }
             RENEW => (200, changed("renewed", self.held.values().cloned().collect())),
             RELEASE => match self.held.remove(&lock_id.expect("a lock")) {
                 Some(lock) => (200, changed("released", vec![lock])),

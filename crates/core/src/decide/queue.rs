@@ -65,6 +65,10 @@ impl Deciding<'_> {
 
     /// Those who wait for any of this, in the order of the queue.
     fn candidates(&self, freed: &[Target]) -> BTreeSet<(Rank, WaiterId)> {
+        if freed.len() > self.state.waiter_count() {
+            // Each is looked at once: whoever waits for none of this gets nothing by it.
+            return self.state.waiters().map(|waiter| (waiter.rank(), waiter.id())).collect();
+        }
         let mut found = BTreeSet::new();
         for target in freed {
             let _ = self.state.waiting_for(target, Mode::Exclusive, |waiter| {

@@ -382,3 +382,34 @@ fn a_pause_makes_room_for_somebody_who_holds_what_the_paused_wait_for() {
     assert_eq!(house.holders("feature:F1:pause"), ["q"]);
     assert_eq!(house.holders("f"), ["reader", "reader"], "nobody else is in the way");
 }
+
+#[test]
+fn features_share_what_their_keys_say_however_they_are_looked_up() {
+    let keys = [
+        "a",
+        "a/b",
+        "a/b/c",
+        "a/*",
+        "a/**",
+        "a/b/**",
+        "**",
+        "ab",
+        "ab/*",
+        "flag:x/*",
+        "flag:x/y",
+        "flag:y",
+        "api:GET /v1",
+    ];
+    for theirs in keys {
+        let mut house = House::new();
+        registered(&mut house, "THEIRS", &[theirs]);
+        for own in keys {
+            let [own, theirs] = [own, theirs].map(|key| Key::parse(key).unwrap());
+            let (_, shared) = house.state.feasibility("OWN", std::slice::from_ref(&own));
+            assert_eq!(!shared.is_empty(), own.overlaps(&theirs), "{own} {theirs}");
+        }
+        registered(&mut house, "THEIRS", &[]);
+        let all = keys.map(|key| Key::parse(key).unwrap());
+        assert!(house.state.feasibility("OWN", &all).1.is_empty(), "{theirs} is claimed no more");
+    }
+}

@@ -424,3 +424,19 @@ fn lines_that_somebody_waits_for_are_not_called_free() {
     }
     assert!(!refused.free.is_empty());
 }
+
+#[test]
+fn whoever_holds_a_tree_gets_a_file_in_it_though_others_wait_for_that() {
+    let mut house = House::new();
+    house.granted("a", "src/**");
+    house.queue("b", &["src/x.rs"], 5);
+    house.granted("a", "src/x.rs");
+    house.granted("a", "src/deep/*");
+    // One level is not what lies deeper, and who only reads has less than who changes.
+    let mut house = House::new();
+    house.acquire("a", &["src/*", "lib/**~"]);
+    for wanted in ["src/deep/x.rs", "lib/x.rs"] {
+        house.queue("b", &[wanted, "src/y.rs"], 5);
+        assert!(matches!(&busy(house.acquire("a", &[wanted])).conflicts[0].with, Blocker::Waiting { .. }), "{wanted}");
+    }
+}

@@ -35,6 +35,8 @@ const PAUSE_TTL: Millis = Millis::from_minutes(120);
 const PAUSE_WAIT: Millis = Millis(2 * FINALIZE_TTL.0);
 const TEXT_CHARS_MAX: usize = 500;
 const METADATA_BYTES_MAX: usize = 4096;
+/// So that whoever reads a list of features can.
+const METADATA_DEPTH_MAX: usize = 32;
 
 impl Service {
     pub(super) async fn register_feature(&self, body: FeatureRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
@@ -49,6 +51,10 @@ impl Service {
             Some(_) => return Err(No::new(Word::InvalidRequest, "A merge_priority is 1 to 10.")),
         };
         let metadata = body.metadata.as_ref().map(|metadata| serde_json::Value::Object(metadata.clone()).to_string());
+        if body.metadata.iter().flat_map(serde_json::Map::values).any(|value| depth(value) > METADATA_DEPTH_MAX) {
+            let most = format!("The metadata of a feature is nested at most {METADATA_DEPTH_MAX} deep.");
+            return Err(No::new(Word::LimitExceeded, most));
+        }
         if metadata.as_ref().is_some_and(|metadata| metadata.len() > METADATA_BYTES_MAX) {
             let most = format!("The metadata of a feature has at most {METADATA_BYTES_MAX} bytes.");
             return Err(No::new(Word::LimitExceeded, most));
@@ -156,7 +162,8 @@ impl Service {
         let ttl = door::ttl(body.ttl_ms, body.ttl_minutes)?.unwrap_or(PAUSE_TTL);
         let wait = body.wait_ms.map_or(Ok(PAUSE_WAIT), |wait| door::wait(Some(wait)))?;
         let (keeper, actor) = self.asked(Operation::PauseFeature, &body, caller, noted, Some(&key)).await?;
-        let wanted = Wanted { key, mode: Mode::Exclusive, intention, ttl, wait };
+        let operation = Operation::PauseFeature;
+        let wanted = Wanted { operation, key, mode: Mode::Exclusive, intention, ttl, wait };
         let (lock, fresh) = self.take(&keeper, actor, wanted, &body, caller, noted).await?;
         json(&Granted {
             success: true,
@@ -226,7 +233,8 @@ impl Service {
             }
         }
         let intention = Intention::parse(if finalize { "finishing" } else { "waiting for the end of the pause" })?;
-        let wanted = Wanted { key: key.clone(), mode: Mode::Shared, intention, ttl: FINALIZE_TTL, wait };
+        let operation = Operation::CheckFeature;
+        let wanted = Wanted { operation, key: key.clone(), mode: Mode::Shared, intention, ttl: FINALIZE_TTL, wait };
         let taken = self.take(&keeper, actor.clone(), wanted, &body, caller, noted).await;
         let pauses = Self::pauses(&keeper, &feature, &key, &actor.session).await?;
         let (lock, fresh) = match (taken, pauses.of_others) {
@@ -277,7 +285,7 @@ impl Service {
         caller: &Caller,
         noted: &mut Noted<'_>,
     ) -> Result<(lockkeeper_wire::answer::LockView, bool), No> {
-        let Wanted { key, mode, intention, ttl, wait } = wanted;
+        let Wanted { operation, key, mode, intention, ttl, wait } = wanted;
         let acquire = Command::Acquire(Acquire {
             actor: actor.clone(),
             wants: vec![Want { target: Target { key, span: Span::WHOLE }, mode }],
@@ -292,9 +300,10 @@ impl Service {
         let answer = if caller.local { keeper.ask_bound(acquire).await? } else { keeper.ask(acquire).await? };
         let viewer = Viewer { now: keeper.now() };
         let Answer::Granted { locks, fresh } = answer else { return Err(unexpected(answer, viewer)) };
+        self.permit_granted(operation, keeper, caller, &actor, &locks[..fresh]).await?;
         let space = keeper.space().clone();
         let locks_made = locks[..fresh].iter().map(|lock| lock.id).collect();
-        noted.granted = Some(Acquired { space, actor, locks: locks_made, ports: false });
+        noted.granted = Some(Acquired { space, actor, locks: locks_made, had: Vec::new(), ports: false });
         let lock = locks.first().map(|lock| viewer.lock(lock));
         lock.map(|lock| (lock, fresh > 0)).ok_or_else(|| No::new(Word::Internal, "A grant without a lock."))
     }
@@ -307,6 +316,8 @@ struct Pauses {
 
 /// One key that a feature needs.
 struct Wanted {
+    /// What it is taken for.
+    operation: Operation,
     key: Key,
     mode: Mode,
     intention: Intention,
@@ -355,5 +366,14 @@ fn view(feature: &Feature, state: Option<&State>, viewer: Viewer) -> FeatureView
         metadata: feature.metadata.as_ref().and_then(|metadata| serde_json::from_str(metadata).ok()),
         registered_at: viewer.time(feature.registered),
         paused: pause.map(|lock| viewer.lock(&lock)),
+    }
+}
+
+/// How deep a value is nested; bounded by how deep a body can be.
+fn depth(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Array(values) => 1 + values.iter().map(depth).max().unwrap_or(0),
+        serde_json::Value::Object(values) => 1 + values.values().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lockkeeper_core::command::{Command, Want, Which};
+use lockkeeper_core::command::{Actor, Command, Want, Which};
 use lockkeeper_core::history::{Action, Entry};
 use lockkeeper_core::key::{Cover, Key, KeyKind, Target};
 use lockkeeper_core::lock::{Lock, Token};
@@ -52,20 +52,17 @@ impl Service {
         let action = if fresh == 0 { "refreshed" } else { "acquired" };
         let (new, had) = locks.split_at(fresh);
         if waits {
-            // The policy may have changed meanwhile.
-            let keys = new.iter().map(|lock| &lock.target.key);
-            if let Err(no) = self.permit(Operation::Acquire, caller, Some(&actor.agent), keys) {
-                Box::pin(keeper.give_back(actor.session, new.iter().map(|lock| lock.id).collect())).await;
-                return Err(no);
-            }
+            Box::pin(self.permit_granted(Operation::Acquire, &keeper, caller, &actor, new)).await?;
         }
         let space = keeper.space().clone();
-        let new = new.iter().map(|lock| lock.id).collect();
-        noted.granted = Some(Acquired { space, actor, locks: new, ports: false });
+        let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect();
+        noted.granted = Some(Acquired { space, actor, locks: ids(new), had: ids(had), ports: false });
         let strength = keeper.strength().word().into();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
-        let paused = if fresh < locks.len() { Box::pin(pauses_of(&keeper, had)).await? } else { Vec::new() };
+        // It is granted, whether that can be told or not.
+        let paused = if fresh < locks.len() { Box::pin(pauses_of(&keeper, had)).await } else { Ok(Vec::new()) };
+        let paused = paused.unwrap_or_default();
         match locks.as_slice() {
             [lock] if !set => json(&Granted {
                 success: true,
@@ -89,6 +86,23 @@ impl Service {
         }
     }
 
+    /// The policy may have changed while somebody waited: what it denies by now is given back at once.
+    pub(super) async fn permit_granted(
+        &self,
+        operation: Operation,
+        keeper: &Keeper,
+        caller: &Caller,
+        actor: &Actor,
+        new: &[Arc<Lock>],
+    ) -> Result<(), No> {
+        let keys = new.iter().map(|lock| &lock.target.key);
+        let permitted = self.permit(operation, caller, Some(&actor.agent), keys);
+        if permitted.is_err() {
+            keeper.give_back(actor.session.clone(), new.iter().map(|lock| lock.id).collect()).await;
+        }
+        permitted
+    }
+
     /// How often to beat for a lock: often enough that two lost beats do no harm.
     pub(super) fn heartbeat(&self, ttl: Millis) -> u64 {
         self.settings.heartbeat_interval.0.min(ttl.0 / 3).max(100)
@@ -110,6 +124,12 @@ impl Service {
         self.permit(Operation::Release, caller, Some(&actor.agent), key_of(&which))?;
         let token = door::token(body.fencing_token)?;
         let request = door::request("locks/release", &*body)?;
+        if let (Which::Id(id), Some(true)) = (&which, body.unless_used)
+            && self.users.is_shared(keeper.space(), *id)
+        {
+            // Whoever asked is about to end, and the last one gives it back.
+            return changed("released", Vec::new(), body.file_path);
+        }
         let session = actor.session.clone();
         match keeper.ask(Command::Release { actor, which, token, request }).await? {
             Answer::Released { locks } => {

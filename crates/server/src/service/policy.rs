@@ -203,6 +203,7 @@ fn judged_alone(
             | Operation::Renew
             | Operation::AttachSession
             | Operation::CloseSession
+            | Operation::CloseRoom
             | Operation::ReleasePorts
             | Operation::ResumeFeature
     );

@@ -32,12 +32,14 @@ impl Service {
             elsewhere += bases.len();
             taken.extend(bases.into_iter().flat_map(|base| base..=base.saturating_add(PORTS_EACH - 1)));
         }
+        let session = actor.session.clone();
+        let had = keeper.read(move |state, _| state.ports_of(&session).is_some()).await?;
         let answer = keeper.ask(Command::AllocatePorts { actor: actor.clone(), taken }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
             Answer::PortsAllocated { ports } => {
                 let space = keeper.space().clone();
-                noted.granted = Some(Acquired { space, actor, locks: Vec::new(), ports: true });
+                noted.granted = Some(Acquired { space, actor, locks: Vec::new(), had: Vec::new(), ports: !had });
                 let allocation = view(&ports, viewer);
                 json(&PortsAllocated { success: true, env_snippet: snippet(&allocation), allocation })
             }

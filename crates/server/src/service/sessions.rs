@@ -22,7 +22,7 @@ use lockkeeper_wire::word::Word;
 use tokio::time::Instant;
 
 use super::locks::pauses_of;
-use super::{Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
+use super::{Acquired, Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
 use crate::refusal::No;
 use crate::view::{self, Viewer};
 use crate::{door, refusal};
@@ -90,7 +90,12 @@ impl Service {
         }
         let viewer = Viewer { now: keeper.now() };
         noted.ttl = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
-        let paused = pauses_of(&keeper, &refreshed).await?;
+        let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect();
+        let (space, actor_of) = (keeper.space().clone(), actor.clone());
+        noted.granted =
+            Some(Acquired { space, actor: actor_of, locks: ids(&back), had: ids(&refreshed), ports: false });
+        // It is given back, whether that can be told or not.
+        let paused = pauses_of(&keeper, &refreshed).await.unwrap_or_default();
         json(&SessionOpened {
             success: true,
             paused: viewer.locks(&paused),
@@ -146,8 +151,12 @@ impl Service {
         let Some(again) = again else { return Err(refusal::skipped(why, Viewer { now: keeper.now() })) };
         let (agent, key) = (&again.actor.agent, again.wants.first().map(|want| &want.target.key));
         self.permit(Operation::Acquire, caller, Some(agent), key)?;
+        let actor = again.actor.clone();
         match keeper.ask_bound(Command::Acquire(again)).await {
-            Ok(Answer::Granted { locks, fresh: _ }) => Ok(locks),
+            Ok(Answer::Granted { locks, fresh }) => {
+                self.permit_granted(Operation::Acquire, keeper, caller, &actor, &locks[..fresh]).await?;
+                Ok(locks)
+            }
             Ok(other) => Err(unexpected(other, Viewer { now: keeper.now() })),
             Err(failure) => Err(failure.into()),
         }

@@ -37,11 +37,11 @@ fn ask(desk: &Desk, line: &[u8]) {
     match &in_full {
         Some(full) => {
             let body = full.body.map_or("", |body| body.get());
-            assert_eq!((question.id, question.op, question.body), (full.id, full.op, body), "taken apart as it is read");
+            assert_eq!((question.id, &question.op, question.body), (full.id, &full.op, body), "taken apart as it is read");
         }
         None => assert!(serde_json::from_str::<serde_json::Value>(question.body).is_err(), "no line, so no body"),
     }
-    let Some(operation) = Operation::named(question.op) else { return };
+    let Some(operation) = Operation::named(&question.op) else { return };
     if matches!(operation, Operation::Stop | Operation::Events | Operation::AttachSession) {
         return;
     }

@@ -66,7 +66,7 @@ fn over_http_a_tool_refuses_what_has_the_wrong_type_in_place_of_passing_over_it(
     }
     assert!(house.held().is_empty());
     let said = call(r#"{"file_path":"x","intention":"i","agent_id":"grace","wait_seconds":1}"#);
-    assert!(said.contains("Locked") && house.held() == ["grace x"], "{said} {:?}", house.held());
+    assert!(said.contains("Locked") && said.contains("\"owner\":\"grace\""), "{said}");
     let deep =
         format!(r#"{{"feature_id":"F","agent_id":"a","metadata":{{"a":{}1{}}}}}"#, "[".repeat(40), "]".repeat(40));
     let (code, said) = serving.curl("/features/register", &["-H", "Content-Type: application/json", "-d", &deep]);

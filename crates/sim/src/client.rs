@@ -17,6 +17,7 @@ use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{Intention, RequestId, SessionId};
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
+use tokio_util::sync::CancellationToken;
 
 use self::releases::Release;
 use crate::auditor::Auditor;
@@ -27,6 +28,8 @@ use crate::world::World;
 
 /// A holder trusts a lease a hundredth less than its TTL, for the drift of clocks.
 const TRUST: u64 = 990;
+/// How long a connection may seem to live whose client has given up: less than a session counts as alive.
+const LINGERS_MAX: Duration = Duration::from_secs(20);
 /// The most a simulated clock drifts, in hundred-thousandths.
 const DRIFT_MAX: i64 = 500;
 const PATIENCE: u64 = 3000;
@@ -41,6 +44,8 @@ pub(crate) struct Client {
 struct Mind {
     session: SessionId,
     lives: usize,
+    /// What it waits for ends with it.
+    life: CancellationToken,
     ttl: u64,
     /// What it believes to hold, and until when, in true microseconds.
     held: BTreeMap<LockId, (Arc<Lock>, u64)>,
@@ -77,6 +82,7 @@ impl Client {
         let mind = Mind {
             session: session(number, 1),
             lives: 1,
+            life: CancellationToken::new(),
             ttl,
             held: BTreeMap::new(),
             requests: Vec::new(),
@@ -170,6 +176,7 @@ impl Client {
         self.audit().disbelieves(now, |lock| lock.session == mind.session);
         self.world.dead(&mind.session, now);
         mind.lives += 1;
+        std::mem::take(&mut mind.life).cancel();
         mind.session = session(self.number, mind.lives);
         mind.held.clear();
         mind.requests.clear();
@@ -186,7 +193,7 @@ impl Client {
         let server = self.world.some_server();
         // Over the local socket, whoever is gone has no use for a grant.
         let bound = self.draw(2) == 0;
-        let sent = self.now();
+        let (sent, life) = (self.now(), self.mind().life.clone());
         if !matches!(command, Command::Acquire(_)) {
             self.audit().note(sent, self.number, server, || format!("sends {command:?}"));
         }
@@ -207,11 +214,30 @@ impl Client {
             if air.chance(air.weather.answer_lost) { Reply::Silence } else { reply }
         };
         let patience = Duration::from_millis(patience);
-        let reply = if lingers {
-            // Whoever gives up takes nothing back: it is on its way.
-            tokio::time::timeout(patience, tokio::spawn(asking)).await.map(|asked| asked.unwrap_or(Reply::Silence))
-        } else {
-            tokio::time::timeout(patience, asking).await
+        let asked = async {
+            if lingers {
+                // Whoever gives up takes nothing back: it is on its way. But its connection ends some time after it.
+                let (_waits, given_up) = tokio::sync::oneshot::channel::<()>();
+                let asking = tokio::spawn(async move {
+                    let ended = async {
+                        let _ = given_up.await;
+                        tokio::time::sleep(LINGERS_MAX).await;
+                    };
+                    tokio::select! {
+                        biased;
+                        reply = asking => reply,
+                        () = ended => Reply::Silence,
+                    }
+                });
+                tokio::time::timeout(patience, asking).await.map(|asked| asked.unwrap_or(Reply::Silence))
+            } else {
+                tokio::time::timeout(patience, asking).await
+            }
+        };
+        let reply = tokio::select! {
+            biased;
+            () = life.cancelled() => Ok(Reply::Silence),
+            reply = asked => reply,
         };
         self.stall().await;
         match reply {
@@ -439,7 +465,8 @@ impl Client {
         let ask = self.audit().asks(sent, &session, &other.wants);
         match self.call(Command::Acquire(other), 0).await {
             Heard::Told(Answer::Granted { locks, .. }) if asked.granted.is_some() => {
-                self.audit().mismatched(|| format!("another body under a used id was granted {}", shown(&locks)));
+                let how = || format!("another body under a used id was granted {}", shown(&locks));
+                self.audit().mismatched(&session, asked.first_sent, how);
             }
             Heard::Told(Answer::Refused(_)) | Heard::Nothing => {
                 let now = self.now();

@@ -22,9 +22,9 @@ pub(crate) enum Ended {
 }
 
 impl Auditor {
-    /// Another body under an id that was answered.
-    pub(crate) fn mismatched(&mut self, how: impl FnOnce() -> String) {
-        if self.keeps_everything() {
+    /// Another body was granted something under an id that was answered when it was first sent.
+    pub(crate) fn mismatched(&mut self, session: &SessionId, sent: u64, how: impl FnOnce() -> String) {
+        if self.keeps_everything() && !self.may_be_closed(session, sent) {
             self.breaks("P7", how);
         }
     }

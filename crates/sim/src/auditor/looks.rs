@@ -111,7 +111,8 @@ impl Auditor {
         };
         let covers = |lock: &Lock, want: &Want| {
             let all = lock.target.span.intersection(want.target.span) == Some(want.target.span);
-            all && lock.target.key == want.target.key && (lock.mode == Mode::Exclusive || want.mode == Mode::Shared)
+            all && lock.target.key.reaches(&want.target.key)
+                && (lock.mode == Mode::Exclusive || want.mode == Mode::Shared)
         };
         let blocked_by = |session: &SessionId| -> Vec<SessionId> {
             let mut found = Vec::new();

@@ -150,7 +150,9 @@ impl Holding {
 
     /// No longer keeps what was given back.
     pub fn forget(&self, lock_id: &str) {
-        self.shared.book().held.remove(lock_id);
+        let mut book = self.shared.book();
+        book.held.remove(lock_id);
+        book.given_back.remove(lock_id);
     }
 
     /// Gives back what this holding acquired.
@@ -414,6 +416,7 @@ impl Shared {
     fn beat(&self, sent: BootTime) -> Result<(), Error> {
         let asked: HashSet<String> = self.book().held.keys().cloned().collect();
         if asked.is_empty() && !self.alive.load(Ordering::Relaxed) {
+            self.book().given_back.clear();
             return Ok(());
         }
         let body = raw(&self.identity.sign(RenewRequest::default()))?;

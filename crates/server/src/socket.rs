@@ -581,6 +581,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn whoever_lets_go_of_what_another_uses_uses_it_no_more() {
+        let service = service();
+        let (mut one, _of_one) = attached(&service).await;
+        let (mut two, of_two) = attached(&service).await;
+        let granted = asked(&mut one, "locks/acquire", r#","file_path":"x""#).await;
+        assert!(asked(&mut two, "locks/acquire", r#","file_path":"x""#).await.contains("refreshed"));
+        let id = granted.split("\"lock_id\":\"").nth(1).and_then(|rest| rest.get(..17)).expect("an id").to_owned();
+        let let_go = format!(r#","lock_id":"{id}","unless_used":true"#);
+        assert!(asked(&mut one, "locks/release", &let_go).await.contains("\"status\":200"));
+        assert_eq!(seen(&service, State::lock_count).await, 1, "the other uses it");
+        drop(two);
+        of_two.await.expect("no panic");
+        assert_eq!(seen(&service, State::lock_count).await, 0, "though the first connection lives");
+    }
+
+    #[tokio::test]
     async fn what_the_session_had_before_is_not_given_back_with_a_connection() {
         let service = service();
         let (mut other, stream) = UnixStream::pair().expect("a pair");

@@ -127,7 +127,8 @@ impl Service {
         if let (Which::Id(id), Some(true)) = (&which, body.unless_used)
             && self.users.is_shared(keeper.space(), *id)
         {
-            // Whoever asked is about to end, and the last one gives it back.
+            // Its connection uses it no more, and the last one gives it back.
+            noted.released = vec![*id];
             return changed("released", Vec::new(), body.file_path);
         }
         let session = actor.session.clone();

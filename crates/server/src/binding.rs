@@ -6,14 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_core::command::Actor;
 use lockkeeper_core::lock::LockId;
+use lockkeeper_core::session::SessionId;
 use lockkeeper_core::space::Space;
 use lockkeeper_keeper::Keeper;
 
 use crate::service::Service;
 
-/// Which locks the connections of a service use. What several programs of one session were told of is given back by the last of them.
+/// Which locks the connections of a service use, each for its own session: nobody keeps what is another's. What several programs of one
+/// session were told of is given back by the last of them.
 #[derive(Debug, Default)]
-pub(crate) struct Users(Mutex<HashMap<(Space, LockId), Use>>);
+pub(crate) struct Users(Mutex<HashMap<Used, Use>>);
+
+type Used = (Space, SessionId, LockId);
 
 #[derive(Debug, Default)]
 struct Use {
@@ -23,31 +27,31 @@ struct Use {
 }
 
 impl Users {
-    fn uses(&self) -> MutexGuard<'_, HashMap<(Space, LockId), Use>> {
+    fn uses(&self) -> MutexGuard<'_, HashMap<Used, Use>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(&self, space: &Space, lock: LockId) {
-        self.uses().entry((space.clone(), lock)).or_default().connections += 1;
+    fn join(&self, used: Used) {
+        self.uses().entry(used).or_default().connections += 1;
     }
 
-    fn bind(&self, space: &Space, lock: LockId) {
-        if let Some(used) = self.uses().get_mut(&(space.clone(), lock)) {
+    fn bind(&self, used: &Used) {
+        if let Some(used) = self.uses().get_mut(used) {
             used.bound = true;
         }
     }
 
     /// One connection less. `true`: it was the last, and the lock lived as long as that.
-    fn leave(&self, space: &Space, lock: LockId) -> bool {
+    fn leave(&self, used: Used) -> bool {
         let mut uses = self.uses();
-        let Entry::Occupied(mut used) = uses.entry((space.clone(), lock)) else { return false };
+        let Entry::Occupied(mut used) = uses.entry(used) else { return false };
         used.get_mut().connections -= 1;
         used.get().connections == 0 && used.remove().bound
     }
 
     /// Whether more than one connection uses a lock.
-    pub(crate) fn is_shared(&self, space: &Space, lock: LockId) -> bool {
-        self.uses().get(&(space.clone(), lock)).is_some_and(|used| used.connections > 1)
+    pub(crate) fn is_shared(&self, used: &Used) -> bool {
+        self.uses().get(used).is_some_and(|used| used.connections > 1)
     }
 }
 
@@ -74,11 +78,11 @@ impl Binding {
     pub(crate) fn add(&mut self, new: &[LockId], had: &[LockId], ports: bool) {
         for lock in new.iter().chain(had) {
             if self.locks.insert(*lock) {
-                self.users.join(self.keeper.space(), *lock);
+                self.users.join(self.used(*lock));
             }
         }
         for lock in new {
-            self.users.bind(self.keeper.space(), *lock);
+            self.users.bind(&self.used(*lock));
         }
         self.ports |= ports;
     }
@@ -86,7 +90,7 @@ impl Binding {
     pub(crate) fn remove(&mut self, locks: &[LockId]) {
         for lock in locks {
             if self.locks.remove(lock) {
-                self.users.leave(self.keeper.space(), *lock);
+                self.users.leave(self.used(*lock));
             }
         }
     }
@@ -106,10 +110,14 @@ impl Binding {
 
     /// Uses nothing any more; of what it was the last that did.
     fn leave(&mut self) -> Vec<LockId> {
-        let (users, space) = (&self.users, self.keeper.space());
-        let mut last: Vec<LockId> = self.locks.drain().filter(|lock| users.leave(space, *lock)).collect();
+        let locks = std::mem::take(&mut self.locks);
+        let mut last: Vec<LockId> = locks.into_iter().filter(|lock| self.users.leave(self.used(*lock))).collect();
         last.sort_unstable();
         last
+    }
+
+    fn used(&self, lock: LockId) -> Used {
+        (self.keeper.space().clone(), self.actor.session.clone(), lock)
     }
 }
 

@@ -591,6 +591,12 @@ mod tests {
         let let_go = format!(r#","lock_id":"{id}","unless_used":true"#);
         assert!(asked(&mut one, "locks/release", &let_go).await.contains("\"status\":200"));
         assert_eq!(seen(&service, State::lock_count).await, 1, "the other uses it");
+        // Another session that names it keeps nothing.
+        let (mut stranger, stream) = UnixStream::pair().expect("a pair");
+        let _of_stranger = tokio::spawn(serve(service.clone(), stream));
+        let names = format!(r#"{{"id":1,"op":"sessions/attach","body":{{"session_id":"b","lock_ids":["{id}"]}}}}"#);
+        stranger.write_all(format!("{names}\n").as_bytes()).await.expect("written");
+        assert!(line_of(&mut stranger).await.contains("\"status\":200"));
         drop(two);
         of_two.await.expect("no panic");
         assert_eq!(seen(&service, State::lock_count).await, 0, "though the first connection lives");

@@ -125,7 +125,7 @@ impl Service {
         let token = door::token(body.fencing_token)?;
         let request = door::request("locks/release", &*body)?;
         if let (Which::Id(id), Some(true)) = (&which, body.unless_used)
-            && self.users.is_shared(keeper.space(), *id)
+            && self.users.is_shared(&(keeper.space().clone(), actor.session.clone(), *id))
         {
             // Its connection uses it no more, and the last one gives it back.
             noted.released = vec![*id];

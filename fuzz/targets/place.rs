@@ -9,6 +9,10 @@ use libfuzzer_sys::fuzz_target;
 use lockkeeper_core::key::Key;
 use lockkeeper_core::span::Span;
 
+#[path = "../../crates/cli/src/foreign.rs"]
+mod foreign;
+#[path = "../../crates/cli/src/lines.rs"]
+mod lines;
 #[path = "../../crates/cli/src/place.rs"]
 mod place;
 

@@ -159,6 +159,7 @@ impl Attached {
         };
         let (locks, used) = (parsed(&body.lock_ids)?, parsed(&body.used_ids)?);
         let live = keeper.entries();
+        let (locks, used) = held(&keeper, &actor, locks, used).await;
         Ok(Attached { keeper, actor, locks, used, live, holder: body.holder.clone() })
     }
 
@@ -201,4 +202,20 @@ impl Attached {
             }
         }
     }
+}
+
+/// Those of the session's own locks that are held: whoever names others, or what never was, takes no memory by that. If nobody can
+/// look now, as they were named.
+async fn held(keeper: &Keeper, actor: &Actor, locks: Vec<LockId>, used: Vec<LockId>) -> (Vec<LockId>, Vec<LockId>) {
+    if locks.is_empty() && used.is_empty() {
+        return (locks, used);
+    }
+    let (session, mut looked_at) = (actor.session.clone(), (locks.clone(), used.clone()));
+    let look = keeper.read(move |state, _| {
+        let own = |id: &LockId| state.lock(*id).is_some_and(|lock| lock.session == session);
+        looked_at.0.retain(own);
+        looked_at.1.retain(own);
+        looked_at
+    });
+    look.await.unwrap_or((locks, used))
 }

@@ -41,6 +41,15 @@ impl LockId {
         plain.then(|| u64::from_str_radix(digits, 16).ok().map(LockId)).flatten()
     }
 
+    /// As it is written. By hand: every answer has one.
+    pub fn text(self) -> [u8; 17] {
+        let mut text = *b"lock-000000000000";
+        for (place, byte) in text.iter_mut().rev().take(12).enumerate() {
+            *byte = b"0123456789abcdef"[(self.0 >> (4 * place)) as usize & 0xf];
+        }
+        text
+    }
+
     pub(crate) const fn raw(self) -> u64 {
         self.0
     }
@@ -52,12 +61,7 @@ impl LockId {
 
 impl fmt::Display for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By hand: every answer has one.
-        let mut text = *b"lock-000000000000";
-        for (place, byte) in text.iter_mut().rev().take(12).enumerate() {
-            *byte = b"0123456789abcdef"[(self.0 >> (4 * place)) as usize & 0xf];
-        }
-        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.write_str(std::str::from_utf8(&self.text()).map_err(|_| fmt::Error)?)
     }
 }
 

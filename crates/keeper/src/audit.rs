@@ -79,9 +79,8 @@ impl Noted<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let [key, intention, request_id] =
             [self.key, self.intention, self.request_id].map(|text| text.map(Harmless::text));
-        out.extend_from_slice(b"{\"time\":\"");
-        out.extend_from_slice(&wall_time_bytes(self.time));
-        out.push(b'"');
+        out.extend_from_slice(b"{\"time\":");
+        json::plain(&wall_time_bytes(self.time), out);
         for (name, value) in [
             (",\"space\":", Some(self.space)),
             (",\"action\":", Some(self.action)),

@@ -1,5 +1,7 @@
 //! The wall clock, in words.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
@@ -11,26 +13,52 @@ pub fn wall_time(micros: u64) -> String {
 
 /// The same as it is written. Always as many letters, so that the text sorts like the time. By hand, as it is written twice in
 /// every answer.
-pub(crate) fn wall_time_bytes(micros: u64) -> [u8; 24] {
+pub fn wall_time_bytes(micros: u64) -> [u8; 24] {
     let mut text = *b"0000-00-00T00:00:00.000Z";
-    let latest = Timestamp::MAX.as_microsecond();
-    let micros = i64::try_from(micros).unwrap_or(latest).min(latest);
-    let time = Offset::UTC.to_datetime(Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX));
-    let mut put = |place: usize, number: u8| {
-        text[place] = b'0' + number / 10;
-        text[place + 1] = b'0' + number % 10;
+    let latest = Timestamp::MAX.as_microsecond().unsigned_abs();
+    let millis = micros.min(latest) / 1000;
+    let (day, of_day) = ((millis / DAY_MS) as u32, (millis % DAY_MS) as u32);
+    let mut put = |place: usize, number: u32| {
+        text[place] = b'0' + (number / 10) as u8;
+        text[place + 1] = b'0' + (number % 10) as u8;
     };
-    let (year, millis) = (time.year().unsigned_abs(), time.millisecond().unsigned_abs());
-    put(0, (year / 100) as u8);
-    put(2, (year % 100) as u8);
-    put(5, time.month().unsigned_abs());
-    put(8, time.day().unsigned_abs());
-    put(11, time.hour().unsigned_abs());
-    put(14, time.minute().unsigned_abs());
-    put(17, time.second().unsigned_abs());
-    put(21, (millis % 100) as u8);
-    text[20] = b'0' + (millis / 100) as u8;
+    let Date { year, month, day } = date_of(day);
+    put(0, year / 100);
+    put(2, year % 100);
+    put(5, month);
+    put(8, day);
+    put(11, of_day / 3_600_000);
+    put(14, of_day / 60_000 % 60);
+    put(17, of_day / 1000 % 60);
+    put(21, of_day % 100);
+    text[20] = b'0' + (of_day % 1000 / 100) as u8;
     text
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+#[derive(Clone, Copy)]
+struct Date {
+    year: u32,
+    month: u32,
+    day: u32,
+}
+
+/// The date of a day, counted from that of the epoch. Most of the time it is the day that was asked for last.
+fn date_of(number: u32) -> Date {
+    // The day's number, its year, its month and its day, all in one, so that it can be read by many at once.
+    static LAST: AtomicU64 = AtomicU64::new(1970 << 16 | 1 << 8 | 1);
+    let last = LAST.load(Ordering::Relaxed);
+    if (last >> 32) as u32 == number {
+        let part = last as u32;
+        return Date { year: part >> 16, month: part >> 8 & 0xff, day: part & 0xff };
+    }
+    let midnight = Timestamp::from_second(i64::from(number) * 86_400).unwrap_or(Timestamp::MAX);
+    let date = Offset::UTC.to_datetime(midnight).date();
+    let (year, month, day) = (date.year().unsigned_abs(), date.month().unsigned_abs(), date.day().unsigned_abs());
+    let (year, month, day) = (u32::from(year), u32::from(month), u32::from(day));
+    LAST.store(u64::from(number) << 32 | u64::from(year << 16 | month << 8 | day), Ordering::Relaxed);
+    Date { year, month, day }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +16,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use futures_util::Stream;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -164,16 +165,17 @@ async fn message(request: Request, next: Next) -> Response {
 impl Doors {
     /// Before anything else: for whom the request is, where it comes from, and who sends it.
     fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Caller, No> {
-        check_host(headers, uri, &self.hosts)?;
-        check_origin(headers)?;
-        let mut caller = match secret(headers) {
+        let said = Said::read(headers);
+        said.check_host(uri, &self.hosts)?;
+        said.check_origin()?;
+        let mut caller = match said.secret() {
             None => Caller::default(),
             Some(secret) => {
                 let opened = self.credentials.caller(secret);
                 opened.ok_or_else(|| No::new(Word::Unauthorized, "That credential opens nothing here."))?
             }
         };
-        caller.trace = text(headers, TRACEPARENT).and_then(TraceParent::parse);
+        caller.trace = said.traceparent.and_then(TraceParent::parse);
         if !caller.known && needs_credential(uri.path()) {
             return Err(No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
                 .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"));
@@ -187,16 +189,82 @@ fn needs_credential(path: &str) -> bool {
     !(matches!(path, "/healthz" | "/openapi.json") || path.starts_with("/locks/status/"))
 }
 
-/// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't. Whoever names the
-/// host in the first line, too, names a known one there.
-fn check_host(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), No> {
-    let host = text(headers, header::HOST).unwrap_or_default();
-    let once = headers.get_all(header::HOST).iter().count() == 1;
-    let first_line = uri.authority().is_none_or(|authority| is_known(authority.as_str(), allowed));
-    if once && is_known(host, allowed) && first_line {
+/// What the headers of a request say of it, read in one go: every request has some, and few that matter. Of what stands there
+/// twice the first counts, and what is no text counts as nothing.
+#[derive(Default)]
+struct Said<'a> {
+    host: Option<&'a str>,
+    hosts: usize,
+    authorization: Option<&'a str>,
+    api_key: Option<&'a str>,
+    traceparent: Option<&'a str>,
+    origins: Vec<&'a HeaderValue>,
+    /// A picture or a script of another page has no Origin, but browsers say this of it.
+    is_of_another_site: bool,
+}
+
+impl<'a> Said<'a> {
+    fn read(headers: &'a HeaderMap) -> Said<'a> {
+        let mut said = Said::default();
+        let mut seen = [false; 3];
+        let mut first = |place: usize, kept: &mut Option<&'a str>, value: &'a HeaderValue| {
+            if !std::mem::replace(&mut seen[place], true) {
+                *kept = value.to_str().ok();
+            }
+        };
+        for (name, value) in headers {
+            if name == header::HOST {
+                said.hosts += 1;
+                said.host = value.to_str().ok();
+            } else if name == header::AUTHORIZATION {
+                first(0, &mut said.authorization, value);
+            } else if name == header::ORIGIN {
+                said.origins.push(value);
+            } else if name == X_API_KEY {
+                first(1, &mut said.api_key, value);
+            } else if name == TRACEPARENT {
+                first(2, &mut said.traceparent, value);
+            } else if name == SEC_FETCH_SITE {
+                said.is_of_another_site |= matches!(value.as_bytes(), b"cross-site" | b"same-site");
+            }
+        }
+        said
+    }
+
+    /// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't. Whoever names the
+    /// host in the first line, too, names a known one there.
+    fn check_host(&self, uri: &Uri, allowed: &[String]) -> Result<(), No> {
+        let first_line = uri.authority().is_none_or(|authority| is_known(authority.as_str(), allowed));
+        if self.hosts == 1 && is_known(self.host.unwrap_or_default(), allowed) && first_line {
+            Ok(())
+        } else {
+            Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host."))
+        }
+    }
+
+    /// A browser says where a request comes from: only the service's own pages may ask.
+    fn check_origin(&self) -> Result<(), No> {
+        let host = self.host.unwrap_or_default();
+        let own = |origin: &&HeaderValue| {
+            origin.to_str().is_ok_and(|origin| {
+                origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
+            })
+        };
+        if self.is_of_another_site || !self.origins.iter().all(own) {
+            return Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
+        }
         Ok(())
-    } else {
-        Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host."))
+    }
+
+    /// The credential: a bearer first, then the older header.
+    fn secret(&self) -> Option<&'a str> {
+        let bearer = self.authorization.map(|value| {
+            value
+                .split_once(' ')
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+                .map_or("", |(_, secret)| secret.trim())
+        });
+        bearer.or(self.api_key)
     }
 }
 
@@ -211,35 +279,8 @@ fn is_known(host: &str, allowed: &[String]) -> bool {
         || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)))
 }
 
-/// A browser says where a request comes from: only the service's own pages may ask.
-fn check_origin(headers: &HeaderMap) -> Result<(), No> {
-    let host = text(headers, header::HOST).unwrap_or_default();
-    let own = |origin: &HeaderValue| {
-        origin.to_str().is_ok_and(|origin| {
-            origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
-        })
-    };
-    // A picture or a script of another page has no Origin, but browsers say this of it.
-    let foreign = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
-    if headers.get_all(SEC_FETCH_SITE).iter().any(foreign) || !headers.get_all(header::ORIGIN).iter().all(own) {
-        return Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
-    }
-    Ok(())
-}
-
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// The credential: a bearer first, then the older header.
-fn secret(headers: &HeaderMap) -> Option<&str> {
-    let bearer = text(headers, header::AUTHORIZATION).map(|value| {
-        value
-            .split_once(' ')
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map_or("", |(_, secret)| secret.trim())
-    });
-    bearer.or_else(|| text(headers, X_API_KEY))
 }
 
 async fn answer(
@@ -253,7 +294,10 @@ async fn answer(
     }
     let (parts, body) = request.into_parts();
     let response = match body_of(&parts.headers, body).await {
-        Ok(body) => respond(service.call(operation, Input::Json(&body), caller).await),
+        Ok(body) => match read_text(&body) {
+            Ok(input) => respond(service.call(operation, input, caller).await),
+            Err(no) => answer_no(&no),
+        },
         Err(no) => answer_no(&no),
     };
     service.turns.let_others_answer().await;
@@ -272,18 +316,54 @@ where
     if !essence.eq_ignore_ascii_case("application/json") {
         return Err(No::new(Word::WrongType, "A body is JSON: Content-Type: application/json."));
     }
-    let too_large = || No::new(Word::TooLarge, format!("A body has at most {BODY_BYTES_MAX} bytes."));
     let announced = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
     if announced.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
         return Err(too_large());
     }
-    let collected = Limited::new(body, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(BODY_TIME_MAX, collected).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(No::new(Word::Malformed, format!("The body can't be read: {error}."))),
-        Err(_) => Err(No::new(Word::Malformed, "The body took too long to come.")),
+    let mut gathered = std::pin::pin!(gathered(body));
+    // Most of the time all of it came with the headers, and needs no clock.
+    match std::future::poll_fn(|cx| Poll::Ready(gathered.as_mut().poll(cx))).await {
+        Poll::Ready(gathered) => gathered,
+        Poll::Pending => tokio::time::timeout(BODY_TIME_MAX, gathered)
+            .await
+            .unwrap_or_else(|_| Err(No::new(Word::Malformed, "The body took too long to come."))),
     }
+}
+
+fn too_large() -> No {
+    No::new(Word::TooLarge, format!("A body has at most {BODY_BYTES_MAX} bytes."))
+}
+
+/// All parts of a body as one. What comes in one part is not copied.
+async fn gathered<B>(body: B) -> Result<Bytes, No>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<axum::BoxError>,
+{
+    let mut body = std::pin::pin!(body);
+    let (mut first, mut all) = (Bytes::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let unread = |error: B::Error| No::new(Word::Malformed, format!("The body can't be read: {}.", error.into()));
+        let Ok(part) = frame.map_err(unread)?.into_data() else { continue };
+        if first.len().max(all.len()) + part.len() > BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        if first.is_empty() {
+            first = part;
+        } else {
+            if all.is_empty() {
+                all.extend_from_slice(&first);
+            }
+            all.extend_from_slice(&part);
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// A body as the text that it has to be.
+fn read_text(body: &Bytes) -> Result<Input<'_>, No> {
+    let text = std::str::from_utf8(body);
+    text.map(Input::Json).map_err(|_| No::new(Word::Malformed, "The body can't be read: it is no UTF-8."))
 }
 
 async fn key_status(
@@ -298,7 +378,7 @@ async fn key_status(
         Err(no) => return answer_no(&no),
     };
     let body = serde_json::json!({ "file_path": key, "space": space }).to_string();
-    respond(doors.service.call(Operation::KeyStatus, Input::Json(body.as_bytes()), &caller).await)
+    respond(doors.service.call(Operation::KeyStatus, Input::Json(&body), &caller).await)
 }
 
 fn unreadable_key() -> Response {
@@ -341,7 +421,7 @@ async fn force_release(
         "file_path": key, "agent_id": agent, "session_id": session, "reason": reason, "space": space,
     });
     let body = body.to_string();
-    respond(doors.service.call(Operation::ForceRelease, Input::Json(body.as_bytes()), &caller).await)
+    respond(doors.service.call(Operation::ForceRelease, Input::Json(&body), &caller).await)
 }
 
 async fn metrics(State(doors): DoorsState) -> Response {
@@ -388,7 +468,7 @@ fn follow(events: Events, service: Arc<Service>) -> impl Stream<Item = Result<Ev
 async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let opened = match body_of(&parts.headers, body).await {
-        Ok(body) => match service::parse::<AttachRequest>(Input::Json(&body)) {
+        Ok(body) => match read_text(&body).and_then(service::parse::<AttachRequest>) {
             Ok(request) => Attached::open(&doors.service, &request, &caller).await,
             Err(no) => Err(no),
         },

@@ -15,5 +15,6 @@ mod spaces;
 mod stream;
 mod turns;
 mod view;
+mod written;
 
 pub use openapi::document as openapi_document;

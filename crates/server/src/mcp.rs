@@ -342,7 +342,7 @@ impl Backend for InProcess {
         }
         let caller = user.caller.unwrap_or_default();
         let body = Value::Object(body).to_string();
-        let reply = self.service.call(operation, Input::Json(body.as_bytes()), &caller).await;
+        let reply = self.service.call(operation, Input::Json(&body), &caller).await;
         (reply.status, serde_json::from_slice(&reply.body).unwrap_or(Value::Null))
     }
 

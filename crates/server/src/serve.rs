@@ -34,7 +34,7 @@ const DESCRIPTORS_KEPT: usize = 64;
 const HANG_UP_LOOK: Duration = Duration::from_millis(500);
 /// How long a client may take to send its headers.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
-const HEADERS_MAX: usize = 64;
+/// There may be a hundred: that is the library's own bound, for which it has room at hand.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long open connections get to finish when the service stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -289,7 +289,6 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, t
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS_TIME_MAX)
-                .max_headers(HEADERS_MAX)
                 .max_buf_size(HEADER_BYTES_MAX)
                 .serve_connection(TokioIo::new(stream), service_fn(move |request| http.clone().call(request)));
             let mut connection = std::pin::pin!(connection);

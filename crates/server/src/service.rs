@@ -49,12 +49,11 @@ use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
 use crate::turns::{Turn, Turns};
 use crate::view::Viewer;
+use crate::written::ANSWER_BYTES;
 
 /// How long a list waits for what others keep beside the locks.
 const OUTSIDE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Room for an answer about one lock, so that it is made in one piece.
-const ANSWER_BYTES: usize = 512;
 /// Rows of a list that take no longer than some ten requests.
 const ROWS_AT_ONCE: usize = 100;
 const LIST_DEFAULT: usize = 1000;
@@ -86,7 +85,7 @@ impl Caller {
 /// A body as it came.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    Json(&'a [u8]),
+    Json(&'a str),
     Query(&'a Uri),
 }
 
@@ -524,14 +523,12 @@ fn is_audited(operation: Operation) -> bool {
 
 pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T, No> {
     match input {
-        Input::Json(body) if body.iter().all(u8::is_ascii_whitespace) => Ok(T::default()),
+        Input::Json(body) if body.trim_ascii_start().is_empty() => Ok(T::default()),
         // By their places, fields would have no names to check.
-        Input::Json(body) if body.trim_ascii_start().first() != Some(&b'{') => {
+        Input::Json(body) if !body.trim_ascii_start().starts_with('{') => {
             Err(No::new(Word::Malformed, "The body can't be read: it is no JSON object."))
         }
-        // Looked at once as a whole, and not again in each of its texts.
-        Input::Json(body) => std::str::from_utf8(body)
-            .map_or_else(|_| serde_json::from_slice(body), serde_json::from_str)
+        Input::Json(body) => serde_json::from_str(body)
             .map_err(|error| No::new(Word::Malformed, format!("The body can't be read: {error}."))),
         Input::Query(uri) => axum::extract::Query::<T>::try_from_uri(uri)
             .map(|query| query.0)

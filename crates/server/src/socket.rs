@@ -198,7 +198,9 @@ impl Connection {
         let mut stopped = std::pin::pin!(self.service.stopping.clone().cancelled_owned());
         loop {
             // What has come already is not waited for.
-            self.take_lines(&mut incoming, open, &mut streams, out).await?;
+            if !incoming.is_empty() {
+                self.take_lines(&mut incoming, open, &mut streams, out).await?;
+            }
             if !out.is_empty() {
                 // Whatever is ready goes out in one write.
                 self.service.turns.let_others_answer().await;
@@ -312,7 +314,7 @@ impl Connection {
                 let (service, body) = (self.service.clone(), body.to_owned());
                 open.at_length |= at_length;
                 open.push(async move {
-                    let reply = service.call(operation, Input::Json(body.as_bytes()), &caller).await;
+                    let reply = service.call(operation, Input::Json(&body), &caller).await;
                     Answered { id, at_length, reply }
                 });
             }
@@ -321,7 +323,7 @@ impl Connection {
     }
 
     async fn follow(&mut self, id: u64, body: &str, streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> Result<(), No> {
-        let request = service::parse(Input::Json(body.as_bytes()))?;
+        let request = service::parse(Input::Json(body))?;
         let mut events = Events::open(&self.service, &request, &Caller::local()).await?;
         frame(id, 200, true, &acknowledged(), out);
         let (frames, service) = (self.frames.clone(), self.service.clone());
@@ -353,7 +355,7 @@ impl Connection {
         streams: &mut JoinSet<()>,
         out: &mut Vec<u8>,
     ) -> Result<(), No> {
-        let request = service::parse(Input::Json(body.as_bytes()))?;
+        let request = service::parse(Input::Json(body))?;
         let mut attached = Attached::open(&self.service, &request, caller).await?;
         self.bindings.push(attached.binding(&self.service));
         frame(id, 200, true, &acknowledged(), out);

@@ -30,8 +30,16 @@ pub(crate) fn lines_view(span: Span) -> LinesView {
 
 impl Viewer {
     pub(crate) fn time(self, time: Time) -> String {
-        let offset = i128::from(time.0) - i128::from(self.now.time.0);
-        wall_time(u64::try_from(i128::from(self.now.wall) + offset).unwrap_or(0))
+        wall_time(self.wall(time))
+    }
+
+    /// In microseconds of the Unix epoch.
+    pub(crate) fn wall(self, time: Time) -> u64 {
+        if time >= self.now.time {
+            self.now.wall.saturating_add(time.0 - self.now.time.0)
+        } else {
+            self.now.wall.saturating_sub(self.now.time.0 - time.0)
+        }
     }
 
     pub(crate) fn lock(self, lock: &Lock) -> LockView {

@@ -1,5 +1,6 @@
 //! Acquiring: a set of keys, whole or not at all.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -111,9 +112,8 @@ impl Deciding<'_> {
             Some(place) => On::Wanted(place as u32),
             None => On::Target(want.target, want.mode),
         };
-        let pauses = parts.new.iter().filter(|want| want.mode == Mode::Exclusive);
-        let pauses: Vec<Key> =
-            pauses.map(|want| want.target.key.clone()).filter(|key| key.paused_feature().is_some()).collect();
+        let pauses = |want: &&Want| want.mode == Mode::Exclusive && want.target.key.paused_feature().is_some();
+        let pauses: Vec<Key> = parts.new.iter().filter(pauses).map(|want| want.target.key.clone()).collect();
         let numbered = (made + 1..).zip(parts.new);
         let mut new: Vec<NewLock> =
             numbered.map(|(count, want)| NewLock { id: LockId::of(count, salt), on: on(want) }).collect();
@@ -269,7 +269,8 @@ impl State {
     /// Sorts what is wanted into what is new, what takes the place of an own lock, and what is held already.
     pub(super) fn parts(&self, session: &SessionId, wants: &[Want]) -> Parts {
         let mut parts = Parts { new: Vec::with_capacity(wants.len()), replaced: Vec::new(), refreshed: Vec::new() };
-        for want in if wants.len() == 1 { wants.to_vec() } else { each_once(wants) } {
+        let once = if wants.len() == 1 { Cow::Borrowed(wants) } else { Cow::Owned(each_once(wants)) };
+        for want in once.iter().cloned() {
             match self.own_lock(session, &want.target) {
                 None => parts.new.push(want),
                 Some((id, held)) if held.is_as_good_as(want.mode) => parts.refreshed.push(id),

@@ -25,10 +25,11 @@ use lockkeeper_wire::request::{
 };
 use lockkeeper_wire::word::Word;
 
-use super::{Acquired, Body, Caller, LIST_DEFAULT, Noted, Service, json, locks, unexpected};
+use super::{Acquired, Body, Caller, LIST_DEFAULT, Noted, Service, json, unexpected};
 use crate::door;
 use crate::refusal::{self, No};
 use crate::view::Viewer;
+use crate::written;
 
 const PAUSE_TTL: Millis = Millis::from_minutes(120);
 /// How long a pause waits for those who are just finishing: twice as long as they have.
@@ -196,7 +197,7 @@ impl Service {
         match answer {
             Answer::Released { locks } => {
                 noted.released = locks.iter().map(|lock| lock.id).collect();
-                locks::changed("released", viewer.locks(&locks), None)
+                Ok(written::changed(viewer, "released", &locks, None))
             }
             Answer::Refused(Refusal::NotFound { .. }) => {
                 Err(No::new(Word::NotFound, format!("Feature {feature} is not paused.")))

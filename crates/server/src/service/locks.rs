@@ -28,6 +28,7 @@ use super::{Acquired, Body, Caller, HISTORY_DEFAULT, LIST_DEFAULT, LIST_MAX, Not
 use crate::door;
 use crate::refusal::{self, No};
 use crate::view::{self, Viewer};
+use crate::written;
 
 impl Service {
     pub(super) async fn acquire(&self, body: Box<AcquireRequest>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
@@ -57,18 +58,19 @@ impl Service {
         let space = keeper.space().clone();
         let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect();
         noted.granted = Some(Acquired { space, actor, locks: ids(new), had: ids(had), ports: false });
-        let strength = keeper.strength().word().into();
+        let strength = keeper.strength().word();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
         // It is granted, whether that can be told or not.
         let paused = if fresh < locks.len() { Box::pin(pauses_of(&keeper, had)).await } else { Ok(Vec::new()) };
         let paused = paused.unwrap_or_default();
         match locks.as_slice() {
+            [lock] if !set && paused.is_empty() => Ok(written::granted(viewer, action, lock, strength, heartbeat)),
             [lock] if !set => json(&Granted {
                 success: true,
                 action: action.into(),
                 lock: viewer.lock(lock),
-                strength,
+                strength: strength.into(),
                 heartbeat_interval_ms: heartbeat,
                 paused: viewer.locks(&paused),
             }),
@@ -80,7 +82,7 @@ impl Service {
                 lost: Vec::new(),
                 paused: viewer.locks(&paused),
                 file_path: None,
-                strength: Some(strength),
+                strength: Some(strength.into()),
                 heartbeat_interval_ms: Some(heartbeat),
             }),
         }
@@ -129,13 +131,14 @@ impl Service {
         {
             // Its connection uses it no more, and the last one gives it back.
             noted.released = vec![*id];
-            return changed("released", Vec::new(), body.file_path);
+            let viewer = Viewer { now: keeper.now() };
+            return Ok(written::changed(viewer, "released", &[], body.file_path.as_deref()));
         }
         let session = actor.session.clone();
         match keeper.ask(Command::Release { actor, which, token, request }).await? {
             Answer::Released { locks } => {
                 noted.released = locks.iter().map(|lock| lock.id).collect();
-                changed("released", Viewer { now: keeper.now() }.locks(&locks), body.file_path)
+                Ok(written::changed(Viewer { now: keeper.now() }, "released", &locks, body.file_path.as_deref()))
             }
             other => Err(Box::pin(explained(&keeper, session, other)).await),
         }
@@ -154,6 +157,9 @@ impl Service {
         let answer = keeper.ask(Command::Renew { actor, which, ttl, token }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
+            Answer::Renewed { locks, lost, paused } if lost.is_empty() && paused.is_empty() => {
+                Ok(written::changed(viewer, "renewed", &locks, body.file_path.as_deref()))
+            }
             Answer::Renewed { locks, lost, paused } => json(&Changed {
                 paused: viewer.locks(&paused),
                 lost: lost.iter().map(ToString::to_string).collect(),
@@ -196,7 +202,9 @@ impl Service {
         let answer = keeper.ask(Command::ForceRelease { by: actor.agent, reason, which, request }).await?;
         let viewer = Viewer { now: keeper.now() };
         match answer {
-            Answer::ForceReleased { locks } => changed("force_released", viewer.locks(&locks), body.file_path),
+            Answer::ForceReleased { locks } => {
+                Ok(written::changed(viewer, "force_released", &locks, body.file_path.as_deref()))
+            }
             other => Err(explained(&keeper, session, other).await),
         }
     }
@@ -449,10 +457,6 @@ fn key_of(which: &Which) -> Option<&Key> {
         Which::Key(key, _) => Some(key),
         Which::Id(_) | Which::Everything => None,
     }
-}
-
-pub(super) fn changed(action: &'static str, locks: Vec<LockView>, file_path: Option<String>) -> Body {
-    json(&changes(action, locks, file_path))
 }
 
 fn changes(action: &'static str, locks: Vec<LockView>, file_path: Option<String>) -> Changed {

@@ -240,7 +240,7 @@ fn ask(door: &Door, handle: &tokio::runtime::Handle, operation: Operation, body:
     match door {
         Door::Api(service) => {
             let text = body.to_string();
-            let reply = handle.block_on(service.call(operation, Input::Json(text.as_bytes()), &Caller::local()));
+            let reply = handle.block_on(service.call(operation, Input::Json(&text), &Caller::local()));
             (reply.status, serde_json::from_slice(&reply.body).expect("JSON"))
         }
         Door::Client(client) => {

@@ -16,7 +16,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use futures_util::Stream;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -74,21 +74,27 @@ impl Http {
     }
 
     /// Plain operations are looked up in the table and asked for right here: the general way costs as much as the rest.
-    pub(crate) async fn call(self, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+    pub(crate) async fn call(self, request: hyper::Request<Incoming>) -> Result<Answer, Infallible> {
         let operation =
             request.uri().path().strip_prefix('/').and_then(Operation::named).filter(|operation| is_plain(*operation));
-        let Some(operation) = operation else { return self.others.call(request).await };
+        let Some(operation) = operation else { return Ok(self.others.call(request).await?.map(Either::Right)) };
         let caller = match self.doors.admit(request.headers(), request.uri()) {
             Ok(caller) => caller,
-            Err(no) => return Ok(answer_no(&no)),
+            Err(no) => return Ok(answer_no(&no).map(Either::Right)),
         };
         let right = match operation.row().method {
             Method::Get => matches!(*request.method(), axum::http::Method::GET | axum::http::Method::HEAD),
             Method::Post => request.method() == axum::http::Method::POST,
         };
-        Ok(if right { answer(operation, &self.doors.service, &caller, request).await } else { wrong_method() })
+        if !right {
+            return Ok(wrong_method().map(Either::Right));
+        }
+        Ok(respond(answer(operation, &self.doors.service, &caller, request).await).map(Either::Left))
     }
 }
+
+/// A text that is there as a whole, or whatever else a route answers with.
+pub(crate) type Answer = axum::http::Response<Either<Full<Bytes>, Body>>;
 
 /// Whether one body is asked for by name, and one comes back.
 fn is_plain(operation: Operation) -> bool {
@@ -283,25 +289,18 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-async fn answer(
-    operation: Operation,
-    service: &Service,
-    caller: &Caller,
-    request: hyper::Request<Incoming>,
-) -> Response {
+async fn answer(operation: Operation, service: &Service, caller: &Caller, request: hyper::Request<Incoming>) -> Reply {
     if operation.row().method == Method::Get {
-        return respond(service.call(operation, Input::Query(request.uri()), caller).await);
+        return service.call(operation, Input::Query(request.uri()), caller).await;
     }
     let (parts, body) = request.into_parts();
-    let response = match body_of(&parts.headers, body).await {
-        Ok(body) => match read_text(&body) {
-            Ok(input) => respond(service.call(operation, input, caller).await),
-            Err(no) => answer_no(&no),
-        },
-        Err(no) => answer_no(&no),
+    let body = body_of(&parts.headers, body).await;
+    let reply = match body.as_ref().map_err(Clone::clone).and_then(read_text) {
+        Ok(input) => service.call(operation, input, caller).await,
+        Err(no) => service::reply(Err(no)),
     };
     service.turns.let_others_answer().await;
-    response
+    reply
 }
 
 /// Reads a JSON body, within its bounds of size and time.
@@ -378,7 +377,7 @@ async fn key_status(
         Err(no) => return answer_no(&no),
     };
     let body = serde_json::json!({ "file_path": key, "space": space }).to_string();
-    respond(doors.service.call(Operation::KeyStatus, Input::Json(&body), &caller).await)
+    respond(doors.service.call(Operation::KeyStatus, Input::Json(&body), &caller).await).into_response()
 }
 
 fn unreadable_key() -> Response {
@@ -421,7 +420,7 @@ async fn force_release(
         "file_path": key, "agent_id": agent, "session_id": session, "reason": reason, "space": space,
     });
     let body = body.to_string();
-    respond(doors.service.call(Operation::ForceRelease, Input::Json(&body), &caller).await)
+    respond(doors.service.call(Operation::ForceRelease, Input::Json(&body), &caller).await).into_response()
 }
 
 async fn metrics(State(doors): DoorsState) -> Response {
@@ -528,8 +527,8 @@ fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -
     Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))).into_response()
 }
 
-fn respond(reply: Reply) -> Response {
-    let mut response = Response::new(Body::from(reply.body));
+fn respond(reply: Reply) -> axum::http::Response<Full<Bytes>> {
+    let mut response = axum::http::Response::new(Full::from(reply.body));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(seconds) = reply.retry_after {
@@ -539,5 +538,5 @@ fn respond(reply: Reply) -> Response {
 }
 
 fn answer_no(no: &No) -> Response {
-    respond(service::reply(Err(no.clone())))
+    respond(service::reply(Err(no.clone()))).into_response()
 }

@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Pid, test_kill_process};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::Credentials;
@@ -292,20 +295,38 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, t
                 .max_buf_size(HEADER_BYTES_MAX)
                 .serve_connection(TokioIo::new(stream), service_fn(move |request| http.clone().call(request)));
             let mut connection = std::pin::pin!(connection);
+            // In a set, which looks at it only when it was woken, and not with every request.
+            let mut ends = FuturesUnordered::from_iter([end_of(&watched, &stopping)]);
             let ended = tokio::select! {
+                biased;
                 ended = connection.as_mut() => ended,
-                () = stopping.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-                // A wait whose client is gone is given up, also when more was sent behind the question.
-                () = hung_up(&watched) => Ok(()),
+                Some(end) = ends.next() => match end {
+                    End::HungUp => Ok(()),
+                    End::Stopping => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                },
             };
             if let Err(error) = ended {
                 tracing::debug!(%error, "an HTTP connection ended");
             }
             drop(place);
         });
+    }
+}
+
+/// Why a connection ends that has not ended by itself.
+enum End {
+    /// A wait whose client is gone is given up, also when more was sent behind the question.
+    HungUp,
+    Stopping,
+}
+
+async fn end_of(stream: &impl AsFd, stopping: &CancellationToken) -> End {
+    tokio::select! {
+        () = hung_up(stream) => End::HungUp,
+        () = stopping.cancelled() => End::Stopping,
     }
 }
 

@@ -229,8 +229,8 @@ impl Running {
                 Mail::Outside(keys, reply) => outside.push((keys, reply)),
             }
         }
-        let beaten = self.add_beats(&mut asked);
         let now = self.ledger.now().time;
+        let beaten = self.add_beats(now, &mut asked);
         let sweeps = self.desk.state().next_wake().is_some_and(|wake| wake <= now) && Instant::now() >= self.sweep_at;
         if sweeps {
             asked.push(Asked { ticket: None, command: Command::Sweep });
@@ -257,14 +257,8 @@ impl Running {
             Some(Decided::Away(_)) => away.clone(),
             Some(Decided::Failed) | None => self.confirm().await.err(),
         };
-        let now = self.ledger.now();
-        let began = Instant::now();
-        while let Some(read) = reads.pop_front() {
-            // A look is no staler than its question, or it is none.
-            read(unconfirmed.clone().map_or_else(|| Ok((self.desk.state(), now)), Err));
-            if began.elapsed() > READS_TIME_MAX {
-                break;
-            }
+        if !reads.is_empty() {
+            self.look(reads, unconfirmed.as_ref());
         }
         for (keys, reply) in outside {
             let looked = match &away {
@@ -279,6 +273,18 @@ impl Running {
             let _ = self.mourn().await;
         }
         self.publish();
+    }
+
+    /// Lets some of those look who want to.
+    fn look(&self, reads: &mut VecDeque<Read>, unconfirmed: Option<&Failure>) {
+        let (now, began) = (self.ledger.now(), Instant::now());
+        while let Some(read) = reads.pop_front() {
+            // A look is no staler than its question, or it is none.
+            read(unconfirmed.map_or_else(|| Ok((self.desk.state(), now)), |failure| Err(failure.clone())));
+            if began.elapsed() > READS_TIME_MAX {
+                break;
+            }
+        }
     }
 
     /// Whoever waits longer than they wanted, because the engine can't be reached, is told so.
@@ -328,10 +334,10 @@ impl Running {
         asked.push(Asked { ticket: None, command: Command::Announce { server, settings: self.settings.in_words() } });
     }
 
-    fn add_beats(&mut self, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
+    fn add_beats(&mut self, now: Time, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
         let waiting: Vec<_> = self.desk.waiting().collect();
         // After a while in which nothing could be written down, the next batch says first who is alive.
-        let now = self.ledger.now().time.max(self.desk.state().stamp().time);
+        let now = now.max(self.desk.state().stamp().time);
         let mut silent = if waiting.is_empty() { Vec::new() } else { self.desk.state().silent_waiters(now) };
         silent.retain(|id| waiting.binary_search(id).is_ok());
         let due = self.beats.due(Instant::now(), &waiting);
@@ -527,9 +533,9 @@ impl Running {
                 Ok(None) | Err(_) => self.compact_at = Instant::now() + COMPACT_PAUSE,
             }
         }
-        let may = self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
+        let may = || self.compacting.is_none() && self.failed.is_none() && Instant::now() >= self.compact_at;
         let bytes = self.ledger.bytes_since_snapshot();
-        if may && self.threshold.is_reached(bytes, self.ledger.has_other_writers()) {
+        if self.threshold.is_reached(bytes, self.ledger.has_other_writers()) && may() {
             let (ledger, space, position) = (self.ledger.clone(), self.space.clone(), self.desk.position());
             let (snapshot, has_threads) = (self.desk.state().gather(), self.settings.has_threads);
             self.compacting = Some(tokio::spawn(async move {

@@ -69,16 +69,17 @@ impl Running {
             }
             let (started, frees) = (Instant::now(), batch.frees);
             let appended = self.ledger.append(self.desk.position(), now, batch).await;
-            spent += started.elapsed();
+            let took = started.elapsed();
+            spent += took;
             if matches!(appended, Append::Appended(_) | Append::Moved(_)) {
-                self.contention.took(started.elapsed());
+                self.contention.took(took);
             }
             match appended {
                 Append::Appended(appended) => {
                     if !frees {
                         self.outlets.full.store(false, Ordering::Relaxed);
                     }
-                    self.metrics.appended(self.desk.asked(), started.elapsed(), tries);
+                    self.metrics.appended(self.desk.asked(), took, tries);
                     self.settle(appended);
                     return Decided::Recorded;
                 }

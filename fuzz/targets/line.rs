@@ -45,7 +45,7 @@ fn ask(desk: &Desk, line: &[u8]) {
     if matches!(operation, Operation::Stop | Operation::Events | Operation::AttachSession) {
         return;
     }
-    let body = question.body.as_bytes();
+    let body = question.body;
     let caller = Caller::local();
     let reply = desk.runtime.block_on(async {
         let asked = desk.service.call(operation, Input::Json(body), &caller);

@@ -24,7 +24,7 @@ impl Backend for Direct {
         // Nobody waits here.
         body.remove("wait_ms");
         let body = Value::Object(body).to_string();
-        let reply = self.0.call(operation, Input::Json(body.as_bytes()), &Caller::local()).await;
+        let reply = self.0.call(operation, Input::Json(&body), &Caller::local()).await;
         (reply.status, serde_json::from_slice(&reply.body).expect("an answer is JSON"))
     }
 

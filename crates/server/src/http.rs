@@ -195,8 +195,8 @@ fn needs_credential(path: &str) -> bool {
     !(matches!(path, "/healthz" | "/openapi.json") || path.starts_with("/locks/status/"))
 }
 
-/// What the headers of a request say of it, read in one go: every request has some, and few that matter. Of what stands there
-/// twice the first counts, and what is no text counts as nothing.
+/// What the headers of a request say of it, read in one go: every request has some, and few that matter. A Host that stands there
+/// twice is refused, and of Origins and sites all count. Of each of the others the first counts; what is no text counts as nothing.
 #[derive(Default)]
 struct Said<'a> {
     host: Option<&'a str>,
@@ -294,9 +294,8 @@ async fn answer(operation: Operation, service: &Service, caller: &Caller, reques
         return service.call(operation, Input::Query(request.uri()), caller).await;
     }
     let (parts, body) = request.into_parts();
-    let body = body_of(&parts.headers, body).await;
-    let reply = match body.as_ref().map_err(Clone::clone).and_then(read_text) {
-        Ok(input) => service.call(operation, input, caller).await,
+    let reply = match body_of(&parts.headers, body).await {
+        Ok(body) => service.call(operation, input_of(&body), caller).await,
         Err(no) => service::reply(Err(no)),
     };
     service.turns.let_others_answer().await;
@@ -360,9 +359,8 @@ where
 }
 
 /// A body as the text that it has to be.
-fn read_text(body: &Bytes) -> Result<Input<'_>, No> {
-    let text = std::str::from_utf8(body);
-    text.map(Input::Json).map_err(|_| No::new(Word::Malformed, "The body can't be read: it is no UTF-8."))
+fn input_of(body: &Bytes) -> Input<'_> {
+    std::str::from_utf8(body).map_or(Input::NotText, Input::Json)
 }
 
 async fn key_status(
@@ -467,7 +465,7 @@ fn follow(events: Events, service: Arc<Service>) -> impl Stream<Item = Result<Ev
 async fn attach(State(doors): DoorsState, axum::Extension(caller): KnownCaller, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let opened = match body_of(&parts.headers, body).await {
-        Ok(body) => match read_text(&body).and_then(service::parse::<AttachRequest>) {
+        Ok(body) => match service::parse::<AttachRequest>(input_of(&body)) {
             Ok(request) => Attached::open(&doors.service, &request, &caller).await,
             Err(no) => Err(no),
         },

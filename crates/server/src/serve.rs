@@ -37,7 +37,7 @@ const DESCRIPTORS_KEPT: usize = 64;
 const HANG_UP_LOOK: Duration = Duration::from_millis(500);
 /// How long a client may take to send its headers.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
-/// There may be a hundred: that is the library's own bound, for which it has room at hand.
+/// All of them together.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long open connections get to finish when the service stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -289,6 +289,7 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, t
         let Ok(watched) = stream.as_fd().try_clone_to_owned() else { continue };
         let (http, stopping) = (http.clone(), service.stopping().clone());
         tracker.spawn(async move {
+            // Of headers there may be a hundred: the library's own bound, for which it has room at hand.
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS_TIME_MAX)

@@ -86,6 +86,8 @@ impl Caller {
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     Json(&'a str),
+    /// Bytes that are no text, and so no JSON either.
+    NotText,
     Query(&'a Uri),
 }
 
@@ -530,6 +532,7 @@ pub(crate) fn parse<T: DeserializeOwned + Default>(input: Input<'_>) -> Result<T
         }
         Input::Json(body) => serde_json::from_str(body)
             .map_err(|error| No::new(Word::Malformed, format!("The body can't be read: {error}."))),
+        Input::NotText => Err(No::new(Word::Malformed, "The body can't be read: it is no UTF-8.")),
         Input::Query(uri) => axum::extract::Query::<T>::try_from_uri(uri)
             .map(|query| query.0)
             .map_err(|error| No::new(Word::Malformed, refusal::sentence(&error.body_text()))),

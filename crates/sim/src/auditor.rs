@@ -476,8 +476,9 @@ impl Auditor {
             return;
         }
         let same = |waiting: &Waiting| waiting.session == *session && waiting.wants == *wants;
-        // Seen since it asked: an earlier place in the queue may have been given up.
-        let Some(seen) = self.seen_waiting.iter().find(|seen| same(&seen.waiting) && seen.at > sent) else { return };
+        // Seen since it asked, at a place that it took since then: an earlier one, which it had given up, may be seen for a while yet.
+        let of_this = |seen: &&Seen| same(&seen.waiting) && seen.at > sent && seen.waiting.queued.0 >= BEGIN + sent;
+        let Some(seen) = self.seen_waiting.iter().find(of_this) else { return };
         // Whoever is paused is passed over, and who paused may never have heard of it.
         let feature = seen.waiting.feature.as_deref();
         let pauses = |want: &Want| {

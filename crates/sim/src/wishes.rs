@@ -92,6 +92,7 @@ pub(crate) fn look_at(state: &lockkeeper_core::state::State) -> Look {
         wants: waiter.asked.wants.clone(),
         priority: waiter.asked.priority,
         feature: waiter.asked.feature.clone(),
+        queued: waiter.queued,
     });
     let rooms =
         state.rooms().map(|room| (room.session.clone(), Target::new(room.key.clone(), Span::WHOLE).expect("whole")));

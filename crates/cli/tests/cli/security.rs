@@ -235,10 +235,54 @@ fn large_and_slow_requests_are_cut_off() {
     let mut answer = Vec::new();
     let _ = slow.read_to_end(&mut answer);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    let headers: Vec<String> = (0..200).map(|n| format!("X-{n}: y")).collect();
-    let many: Vec<&str> = headers.iter().flat_map(|header| ["-H", header]).collect();
-    let (code, _) = serving.curl("/healthz", &many);
-    assert_eq!(code, 431);
+    // With those that curl sends by itself, fewer than a hundred and more.
+    for (count, expected) in [(90, 200), (100, 431), (200, 431)] {
+        let headers: Vec<String> = (0..count).map(|n| format!("X-{n}: y")).collect();
+        let many: Vec<&str> = headers.iter().flat_map(|header| ["-H", header]).collect();
+        assert_eq!(serving.curl("/healthz", &many).0, expected, "{count}");
+    }
+}
+
+#[test]
+fn a_body_may_come_in_parts_and_has_to_be_a_text() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let address = serving.url.strip_prefix("http://").unwrap();
+    let credential = std::fs::read_to_string(house.home().join("credential")).unwrap();
+    let ask = |parts: &[&[u8]]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!(
+            "POST /locks/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+            credential.trim()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        for part in parts.iter().chain(&[&b""[..]]) {
+            // Whoever is told before the end that it is too much may be hung up on.
+            let _ = stream.write_all(&[format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    let answer = ask(&[b"{\"file_path\":\"src/", b"parts.rs\",", b"\"agent_id\":\"a\"}"]);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"file_path\":\"src/parts.rs\""), "{answer}");
+    let answer = ask(&[b"{\"file_path\":\"\xff\",\"agent_id\":\"a\"}"]);
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("no UTF-8"), "{answer}");
+    // Whoever reads the log has all of it written.
+    assert_eq!(serving.curl("/audit", &[]).0, 200);
+    let audit = std::fs::read_to_string(house.home().join("audit.jsonl")).unwrap();
+    assert!(audit.contains("\"outcome\":\"malformed\""), "{audit}");
+    // As large as it may be in all, however small each part is.
+    let half = vec![b' '; 600 << 10];
+    let answer = ask(&[&half, &half[..400 << 10], b"{\"file_path\":\"x\",\"agent_id\":\"a\"}"]);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = ask(&[&half, &half, b"{}"]);
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(house.held().len(), 2);
 }
 
 #[test]

@@ -270,14 +270,14 @@ impl State {
     pub(super) fn parts(&self, session: &SessionId, wants: &[Want]) -> Parts {
         let mut parts = Parts { new: Vec::with_capacity(wants.len()), replaced: Vec::new(), refreshed: Vec::new() };
         let once = if wants.len() == 1 { Cow::Borrowed(wants) } else { Cow::Owned(each_once(wants)) };
-        for want in once.iter().cloned() {
+        for want in once.iter() {
             match self.own_lock(session, &want.target) {
-                None => parts.new.push(want),
+                None => parts.new.push(want.clone()),
                 Some((id, held)) if held.is_as_good_as(want.mode) => parts.refreshed.push(id),
                 Some((id, _)) if planted::is(Bug::UpgradeUnchecked) => parts.replaced.push(id),
                 Some((id, _)) => {
                     parts.replaced.push(id);
-                    parts.new.push(want);
+                    parts.new.push(want.clone());
                 }
             }
         }

@@ -7,6 +7,7 @@ use lockkeeper_core::key::Target;
 use lockkeeper_core::lock::{FeatureId, Lock};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::session::SessionId;
+use lockkeeper_core::time::Time;
 
 use super::{Auditor, Seen, pauses};
 use crate::air::BEGIN;
@@ -18,6 +19,8 @@ pub(crate) struct Waiting {
     pub wants: Vec<Want>,
     pub priority: u8,
     pub feature: Option<FeatureId>,
+    /// When it came to stand there.
+    pub queued: Time,
 }
 
 impl Waiting {

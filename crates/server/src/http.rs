@@ -1,7 +1,6 @@
 //! HTTP: the table of operations and a few routes more, behind checks of host, origin, credential, type and size.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +21,6 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::text::percent_decoded;
-use lockkeeper_keeper::trace::TraceParent;
 use lockkeeper_wire::operation::{Method, Operation};
 use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
@@ -30,7 +28,7 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::Credentials;
+use crate::admission::{Admission, Said};
 use crate::mcp::{InProcess, Tools};
 use crate::refusal::No;
 use crate::service::{self, Caller, Input, Reply, Service};
@@ -39,10 +37,7 @@ use crate::view;
 
 /// The largest body that is read.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Headers that the library has no names for: looked for in every request, and so read once.
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Headers that the library has no names for.
 const X_AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 const X_REASON: HeaderName = HeaderName::from_static("x-reason");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -52,24 +47,22 @@ const GRACE: Duration = Duration::from_secs(2);
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What every request passes.
-struct Doors {
-    service: Arc<Service>,
-    credentials: Credentials,
-    /// Names besides addresses and `localhost` that a request may be for.
-    hosts: Vec<String>,
+pub(crate) struct Doors {
+    pub(crate) service: Arc<Service>,
+    pub(crate) admission: Admission,
 }
 
 /// Answers the requests of one service.
 #[derive(Clone)]
 pub(crate) struct Http {
-    doors: Arc<Doors>,
+    pub(crate) doors: Arc<Doors>,
     /// What is no plain operation of the table.
     others: TowerToHyperService<Router>,
 }
 
 impl Http {
-    pub(crate) fn new(service: Arc<Service>, credentials: Credentials, hosts: Vec<String>) -> Http {
-        let doors = Arc::new(Doors { service, credentials, hosts });
+    pub(crate) fn new(service: Arc<Service>, admission: Admission) -> Http {
+        let doors = Arc::new(Doors { service, admission });
         Http { others: TowerToHyperService::new(router(&doors)), doors }
     }
 
@@ -78,7 +71,7 @@ impl Http {
         let operation =
             request.uri().path().strip_prefix('/').and_then(Operation::named).filter(|operation| is_plain(*operation));
         let Some(operation) = operation else { return Ok(self.others.call(request).await?.map(Either::Right)) };
-        let caller = match self.doors.admit(request.headers(), request.uri()) {
+        let caller = match self.doors.admission.admit(&Said::read(request.headers()), request.uri()) {
             Ok(caller) => caller,
             Err(no) => return Ok(answer_no(&no).map(Either::Right)),
         };
@@ -97,7 +90,7 @@ impl Http {
 pub(crate) type Answer = axum::http::Response<Either<Full<Bytes>, Body>>;
 
 /// Whether one body is asked for by name, and one comes back.
-fn is_plain(operation: Operation) -> bool {
+pub(crate) fn is_plain(operation: Operation) -> bool {
     !matches!(operation, Operation::Events | Operation::AttachSession | Operation::KeyStatus)
 }
 
@@ -141,7 +134,7 @@ type DoorsState = State<Arc<Doors>>;
 type KnownCaller = axum::Extension<Caller>;
 
 async fn guard(State(doors): DoorsState, mut request: Request, next: Next) -> Response {
-    match doors.admit(request.headers(), request.uri()) {
+    match doors.admission.admit(&Said::read(request.headers()), request.uri()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -168,123 +161,6 @@ async fn message(request: Request, next: Next) -> Response {
     response
 }
 
-impl Doors {
-    /// Before anything else: for whom the request is, where it comes from, and who sends it.
-    fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Caller, No> {
-        let said = Said::read(headers);
-        said.check_host(uri, &self.hosts)?;
-        said.check_origin()?;
-        let mut caller = match said.secret() {
-            None => Caller::default(),
-            Some(secret) => {
-                let opened = self.credentials.caller(secret);
-                opened.ok_or_else(|| No::new(Word::Unauthorized, "That credential opens nothing here."))?
-            }
-        };
-        caller.trace = said.traceparent.and_then(TraceParent::parse);
-        if !caller.known && needs_credential(uri.path()) {
-            return Err(No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
-                .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"));
-        }
-        Ok(caller)
-    }
-}
-
-/// Everything but what tells nothing, and who holds one key.
-fn needs_credential(path: &str) -> bool {
-    !(matches!(path, "/healthz" | "/openapi.json") || path.starts_with("/locks/status/"))
-}
-
-/// What the headers of a request say of it, read in one go: every request has some, and few that matter. A Host that stands there
-/// twice is refused, and of Origins and sites all count. Of each of the others the first counts; what is no text counts as nothing.
-#[derive(Default)]
-struct Said<'a> {
-    host: Option<&'a str>,
-    hosts: usize,
-    authorization: Option<&'a str>,
-    api_key: Option<&'a str>,
-    traceparent: Option<&'a str>,
-    origins: Vec<&'a HeaderValue>,
-    /// A picture or a script of another page has no Origin, but browsers say this of it.
-    is_of_another_site: bool,
-}
-
-impl<'a> Said<'a> {
-    fn read(headers: &'a HeaderMap) -> Said<'a> {
-        let mut said = Said::default();
-        let mut seen = [false; 3];
-        let mut first = |place: usize, kept: &mut Option<&'a str>, value: &'a HeaderValue| {
-            if !std::mem::replace(&mut seen[place], true) {
-                *kept = value.to_str().ok();
-            }
-        };
-        for (name, value) in headers {
-            if name == header::HOST {
-                said.hosts += 1;
-                said.host = value.to_str().ok();
-            } else if name == header::AUTHORIZATION {
-                first(0, &mut said.authorization, value);
-            } else if name == header::ORIGIN {
-                said.origins.push(value);
-            } else if name == X_API_KEY {
-                first(1, &mut said.api_key, value);
-            } else if name == TRACEPARENT {
-                first(2, &mut said.traceparent, value);
-            } else if name == SEC_FETCH_SITE {
-                said.is_of_another_site |= matches!(value.as_bytes(), b"cross-site" | b"same-site");
-            }
-        }
-        said
-    }
-
-    /// A page of another site can make a browser ask by that site's name (DNS rebinding); by an address it can't. Whoever names the
-    /// host in the first line, too, names a known one there.
-    fn check_host(&self, uri: &Uri, allowed: &[String]) -> Result<(), No> {
-        let first_line = uri.authority().is_none_or(|authority| is_known(authority.as_str(), allowed));
-        if self.hosts == 1 && is_known(self.host.unwrap_or_default(), allowed) && first_line {
-            Ok(())
-        } else {
-            Err(No::new(Word::OperationNotPermitted, "This service does not answer for that Host."))
-        }
-    }
-
-    /// A browser says where a request comes from: only the service's own pages may ask.
-    fn check_origin(&self) -> Result<(), No> {
-        let host = self.host.unwrap_or_default();
-        let own = |origin: &&HeaderValue| {
-            origin.to_str().is_ok_and(|origin| {
-                origin.split_once("://").is_some_and(|(scheme, of)| matches!(scheme, "http" | "https") && of == host)
-            })
-        };
-        if self.is_of_another_site || !self.origins.iter().all(own) {
-            return Err(No::new(Word::OperationNotPermitted, "Pages of another origin may not ask."));
-        }
-        Ok(())
-    }
-
-    /// The credential: a bearer first, then the older header.
-    fn secret(&self) -> Option<&'a str> {
-        let bearer = self.authorization.map(|value| {
-            value
-                .split_once(' ')
-                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-                .map_or("", |(_, secret)| secret.trim())
-        });
-        bearer.or(self.api_key)
-    }
-}
-
-fn is_known(host: &str, allowed: &[String]) -> bool {
-    let (name, rest) = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').unwrap_or_default(),
-        None => host.split_at(host.find(':').unwrap_or(host.len())),
-    };
-    let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
-    port && (name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok()
-        || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)))
-}
-
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
@@ -308,10 +184,7 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<axum::BoxError>,
 {
-    let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
-    // A form of another site can send text/plain without asking; it can't send this.
-    let essence = kind.split(';').next().unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case("application/json") {
+    if !is_json(text(headers, header::CONTENT_TYPE).unwrap_or_default()) {
         return Err(No::new(Word::WrongType, "A body is JSON: Content-Type: application/json."));
     }
     let announced = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
@@ -326,6 +199,11 @@ where
             .await
             .unwrap_or_else(|_| Err(No::new(Word::Malformed, "The body took too long to come."))),
     }
+}
+
+/// Whether a body of this type may be read. A form of another site can send text/plain without asking; it can't send this.
+pub(crate) fn is_json(kind: &str) -> bool {
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
 fn too_large() -> No {

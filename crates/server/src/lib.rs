@@ -1,9 +1,11 @@
 //! The doors of a service: a private socket, HTTP and MCP, all of which lead to one [`service::Service`].
 
+mod admission;
 pub mod auth;
 mod binding;
 mod door;
 mod http;
+mod lane;
 pub mod mcp;
 mod mcp_text;
 mod openapi;

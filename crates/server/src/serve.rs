@@ -1,27 +1,27 @@
 //! Runs a service: listens, hands each connection to its door, and stops cleanly.
 
-use std::io::ErrorKind;
+use std::io::{Cursor, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Pid, test_kill_process};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Admission;
 use crate::auth::Credentials;
 use crate::http::Http;
+use crate::lane;
 use crate::service::Service;
 
 /// Connections that are open at once on each door; beyond that, newcomers wait a moment and are told so.
@@ -34,9 +34,9 @@ const FAREWELLS_MAX: usize = 8;
 /// File descriptors that are kept for ledgers and the like.
 const DESCRIPTORS_KEPT: usize = 64;
 /// How often a connection is asked whether anybody is still there.
-const HANG_UP_LOOK: Duration = Duration::from_millis(500);
+pub(crate) const HANG_UP_LOOK: Duration = Duration::from_millis(500);
 /// How long a client may take to send its headers.
-const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
+pub(crate) const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
 /// All of them together.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long open connections get to finish when the service stops.
@@ -143,7 +143,8 @@ pub async fn run(service: Arc<Service>, doors: Doors) {
         tracker.spawn(accept_local(service.clone(), socket, tracker.clone()));
     }
     if let Some(listener) = doors.http {
-        let http = Http::new(service.clone(), doors.credentials, doors.hosts);
+        let admission = Admission { credentials: doors.credentials, hosts: doors.hosts };
+        let http = Http::new(service.clone(), admission);
         tracker.spawn(accept_http(service.clone(), listener, http, tracker.clone()));
     }
     stopping.cancelled().await;
@@ -289,59 +290,56 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, t
         let Ok(watched) = stream.as_fd().try_clone_to_owned() else { continue };
         let (http, stopping) = (http.clone(), service.stopping().clone());
         tracker.spawn(async move {
-            // Of headers there may be a hundred: the library's own bound, for which it has room at hand.
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS_TIME_MAX)
-                .max_buf_size(HEADER_BYTES_MAX)
-                .serve_connection(TokioIo::new(stream), service_fn(move |request| http.clone().call(request)));
-            let mut connection = std::pin::pin!(connection);
-            // In a set, which looks at it only when it was woken, and not with every request.
-            let mut ends = FuturesUnordered::from_iter([end_of(&watched, &stopping)]);
-            let ended = tokio::select! {
-                biased;
-                ended = connection.as_mut() => ended,
-                Some(end) = ends.next() => match end {
-                    End::HungUp => Ok(()),
-                    End::Stopping => {
-                        connection.as_mut().graceful_shutdown();
-                        connection.await
-                    }
-                },
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "an HTTP connection ended");
+            let mut stream = stream;
+            if let Some(read) = lane::serve(&http, &mut stream, &watched, &stopping).await {
+                serve_http(http, stream, read, &watched, &stopping).await;
             }
             drop(place);
         });
     }
 }
 
-/// Why a connection ends that has not ended by itself.
-enum End {
-    /// A wait whose client is gone is given up, also when more was sent behind the question.
-    HungUp,
-    Stopping,
-}
-
-async fn end_of(stream: &impl AsFd, stopping: &CancellationToken) -> End {
-    tokio::select! {
-        () = hung_up(stream) => End::HungUp,
-        () = stopping.cancelled() => End::Stopping,
+/// Serves a connection of which something was read already.
+async fn serve_http(http: Http, stream: TcpStream, read: Vec<u8>, watched: &OwnedFd, stopping: &CancellationToken) {
+    let (reader, writer) = stream.into_split();
+    let stream = tokio::io::join(Cursor::new(read).chain(reader), writer);
+    // Of headers there may be a hundred: the library's own bound, for which it has room at hand.
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIME_MAX)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service_fn(move |request| http.clone().call(request)));
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        // A wait whose client is gone is given up, also when more was sent behind the question.
+        () = hung_up(watched) => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP connection ended");
     }
 }
 
 /// Ends when the other side has closed.
 pub(crate) async fn hung_up(stream: &impl AsFd) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     loop {
         tokio::time::sleep(HANG_UP_LOOK).await;
-        let mut asked = [PollFd::new(stream, PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0) {
+        if has_hung_up(stream) {
             return;
         }
     }
+}
+
+/// Whether the other side has closed, also when more was sent before.
+pub(crate) fn has_hung_up(stream: &impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut asked = [PollFd::new(stream, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Out of file descriptors, most likely: others need a moment to end.

@@ -243,6 +243,101 @@ fn large_and_slow_requests_are_cut_off() {
     }
 }
 
+/// Ordinary requests take a quick lane, and one odd header is enough to be led the general way: both answer alike.
+#[test]
+fn an_odd_header_changes_no_answer() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let address = serving.url.strip_prefix("http://").unwrap();
+    let credential = std::fs::read_to_string(house.home().join("credential")).unwrap();
+    let credential = credential.trim();
+    let ask = |route: &str, host: &str, credential: &str, odd: &str, body: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!(
+            "POST /{route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {credential}\r\n{odd}\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let (mut answer, mut part) = (String::new(), [0; 4096]);
+        while !answer.ends_with('}') {
+            let read = stream.read(&mut part).unwrap();
+            assert!(read > 0, "{answer}");
+            answer.push_str(std::str::from_utf8(&part[..read]).unwrap());
+        }
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut head: Vec<&str> = head.split("\r\n").collect();
+        let date = head.iter().position(|line| line.starts_with("date: ")).expect("a date");
+        assert!(head.remove(date).ends_with(" GMT"), "{answer}");
+        head[1..].sort_unstable();
+        (head.join("\n"), body.to_owned())
+    };
+    let mine = r#"{"file_path":"x","agent_id":"a"}"#;
+    for (route, host, credential, body, status) in [
+        ("locks/check", "localhost", credential, mine, "200 OK"),
+        (
+            "locks/acquire",
+            "localhost",
+            credential,
+            r#"{"file_path":"../x","agent_id":"a"}"#,
+            "422 Unprocessable Entity",
+        ),
+        ("locks/acquire", "localhost", credential, r#"{"file_path":"x","agent":"a"}"#, "400 Bad Request"),
+        ("locks/acquire", "localhost", credential, "[]", "400 Bad Request"),
+        ("locks/release", "localhost", credential, mine, "404 Not Found"),
+        ("locks/acquire", "localhost", "wrong", mine, "401 Unauthorized"),
+        ("locks/acquire", "evil.example", credential, mine, "403 Forbidden"),
+        ("stop", "localhost", credential, "{}", "403 Forbidden"),
+    ] {
+        let quick = ask(route, host, credential, "", body);
+        let general = ask(route, host, credential, "X-Odd: 1\r\n", body);
+        assert_eq!(quick, general, "{route} {body}");
+        assert!(quick.0.starts_with(&format!("HTTP/1.1 {status}\n")), "{quick:?}");
+    }
+    // What is held is the same by both ways.
+    let (head, first) = ask("locks/acquire", "localhost", credential, "", mine);
+    assert!(head.starts_with("HTTP/1.1 200 OK\n") && first.contains("\"action\":\"acquired\""), "{head} {first}");
+    let (_, again) = ask("locks/acquire", "localhost", credential, "X-Odd: 1\r\n", mine);
+    let token = |answer: &str| answer.split("fencing_token").nth(1).map(|rest| rest[..20].to_owned());
+    assert!(again.contains("\"action\":\"refreshed\"") && token(&again) == token(&first), "{again}");
+    let theirs = mine.replace("\"a\"", "\"b\"");
+    for odd in ["", "X-Odd: 1\r\n"] {
+        let (head, refused) = ask("locks/acquire", "localhost", credential, odd, &theirs);
+        assert!(head.starts_with("HTTP/1.1 409 Conflict\n") && refused.contains("lock_contended"), "{head} {refused}");
+    }
+}
+
+/// A client that is gone waits for nothing, whichever way it came; and one that asks nothing is let go.
+#[test]
+fn whoever_hangs_up_or_asks_nothing_is_let_go() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let address = serving.url.strip_prefix("http://").unwrap();
+    let credential = std::fs::read_to_string(house.home().join("credential")).unwrap();
+    let mut idle = TcpStream::connect(address).unwrap();
+    idle.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let began = Instant::now();
+    assert_eq!(house.say("a", &["lock", "acquire", "x"]).code, 0);
+    for odd in ["", "X-Odd: 1\r\n"] {
+        let body = r#"{"file_path":"x","agent_id":"b","wait_ms":60000}"#;
+        let mut waiting = TcpStream::connect(address).unwrap();
+        let head = format!(
+            "POST /locks/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n{odd}\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            credential.trim(),
+            body.len()
+        );
+        waiting.write_all(head.as_bytes()).unwrap();
+        house.wait_for_waiters(1);
+        drop(waiting);
+        house.wait_for_waiters(0);
+    }
+    assert_eq!(idle.read(&mut [0; 10]).unwrap(), 0, "closed");
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(5) && took < Duration::from_secs(15), "{took:?}");
+}
+
 #[test]
 fn a_body_may_come_in_parts_and_has_to_be_a_text() {
     let house = House::new();

@@ -1,0 +1,317 @@
+//! The quick lane of HTTP: plain operations whose request is ordinary in every way, and has come as a whole, are answered right here,
+//! for half of what the general way takes. The first request that is not goes to hyper, with the connection and all that was read:
+//! this knows no parts, no streams and no second requests, and refuses nobody by itself.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use lockkeeper_keeper::json;
+use lockkeeper_wire::operation::{Method, Operation};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{Said, printable};
+use crate::http::{Http, is_json, is_plain};
+use crate::serve::{HANG_UP_LOOK, HEADERS_TIME_MAX, has_hung_up};
+use crate::service::{Caller, Input, Reply};
+use crate::stream::UNREAD_MAX;
+
+/// Room for a request. A longer one is not ordinary.
+const REQUEST_BYTES_MAX: usize = 2048;
+const HEADERS_MAX: usize = 16;
+/// How often a connection is looked at before nothing has been asked for too long.
+const QUIET_LOOKS_MAX: u128 = HEADERS_TIME_MAX.as_millis() / HANG_UP_LOOK.as_millis();
+/// Room for what is written at once that is kept.
+const OUT_BYTES: usize = 4096;
+
+/// Serves a connection as long as its requests are ordinary. `None`: it has ended. Otherwise hyper goes on with what was read.
+pub(crate) async fn serve(
+    http: &Http,
+    stream: &mut TcpStream,
+    watched: &OwnedFd,
+    stopping: &CancellationToken,
+) -> Option<Vec<u8>> {
+    let service = &http.doors.service;
+    let turns = AtomicU64::new(0);
+    // In a set, which looks at it only when it was woken, and not with every request.
+    let mut ends = FuturesUnordered::from_iter([ended(watched, stopping, &turns)]);
+    let (mut incoming, mut out) = (Vec::with_capacity(REQUEST_BYTES_MAX), Vec::with_capacity(OUT_BYTES));
+    loop {
+        incoming.clear();
+        let read = tokio::select! {
+            biased;
+            read = stream.read_buf(&mut incoming) => read.ok()?,
+            Some(_) = ends.next() => return None,
+        };
+        if read == 0 {
+            return None;
+        }
+        let Some((request, caller)) = Request::read(&incoming).and_then(|request| request.admitted(http)) else {
+            return Some(incoming);
+        };
+        turns.fetch_add(1, Ordering::Relaxed);
+        let mut call = std::pin::pin!(service.call(request.operation, Input::Json(request.body), &caller));
+        let reply = loop {
+            tokio::select! {
+                biased;
+                reply = call.as_mut() => break reply,
+                Some(end) = ends.next() => match end {
+                    // A wait whose client is gone is given up.
+                    End::HungUp | End::Quiet => return None,
+                    // What was asked already is answered.
+                    End::Stopping => {}
+                },
+            }
+        };
+        service.turns.let_others_answer().await;
+        let closes = stopping.is_cancelled();
+        write(&reply, closes, &mut out);
+        flush(stream, &mut out).await.ok()?;
+        if closes {
+            return None;
+        }
+        turns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a connection ends that has not ended by itself.
+enum End {
+    HungUp,
+    /// Nothing was asked for a while.
+    Quiet,
+    Stopping,
+}
+
+/// Watches over a connection. Its turns are even while nothing is asked, and odd until that is answered.
+async fn ended(stream: &OwnedFd, stopping: &CancellationToken, turns: &AtomicU64) -> End {
+    let (mut last, mut quiet) = (0, 0);
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return End::Stopping,
+            () = tokio::time::sleep(HANG_UP_LOOK) => {}
+        }
+        if has_hung_up(stream) {
+            return End::HungUp;
+        }
+        let turn = turns.load(Ordering::Relaxed);
+        quiet = if turn == last && turn % 2 == 0 { quiet + 1 } else { 0 };
+        last = turn;
+        if quiet == QUIET_LOOKS_MAX {
+            return End::Quiet;
+        }
+    }
+}
+
+/// A request that is ordinary in every way, and whole.
+struct Request<'a> {
+    operation: Operation,
+    said: Said<'a>,
+    body: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// Nothing is guessed: whatever is missing, stands there twice, or has a name that is not listed here is not ordinary.
+    fn read(bytes: &'a [u8]) -> Option<Request<'a>> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        let httparse::Status::Complete(head) = request.parse(bytes).ok()? else { return None };
+        let operation = Operation::named(request.path?.strip_prefix('/')?)?;
+        let is_post = request.method == Some("POST") && operation.row().method == Method::Post;
+        if !is_post || request.version != Some(1) || !is_plain(operation) {
+            return None;
+        }
+        let (mut said, mut kind, mut length) = (Said::default(), None, None);
+        for header in request.headers.iter() {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            let value = printable(header.value)?;
+            let kept = if is("host") {
+                &mut said.host
+            } else if is("content-type") {
+                &mut kind
+            } else if is("content-length") {
+                &mut length
+            } else if is("authorization") {
+                &mut said.authorization
+            } else if is("accept") || is("user-agent") || is("accept-encoding") {
+                continue;
+            } else if is("connection") && value.eq_ignore_ascii_case("keep-alive") {
+                continue;
+            } else if is("x-api-key") {
+                &mut said.api_key
+            } else if is("traceparent") {
+                &mut said.traceparent
+            } else {
+                return None;
+            };
+            if kept.replace(value).is_some() {
+                return None;
+            }
+        }
+        said.hosts = usize::from(said.host.is_some());
+        let body = &bytes[head..];
+        let length =
+            length.filter(|length| length.bytes().all(|digit| digit.is_ascii_digit()))?.parse::<usize>().ok()?;
+        if length != body.len() || !is_json(kind?) {
+            return None;
+        }
+        Some(Request { operation, said, body: std::str::from_utf8(body).ok()? })
+    }
+
+    /// With whoever asks, if they may come in.
+    fn admitted(self, http: &Http) -> Option<(Request<'a>, Caller)> {
+        let caller = http.doors.admission.known(&self.said, None).ok().filter(|caller| caller.known)?;
+        Some((self, caller))
+    }
+}
+
+fn write(reply: &Reply, closes: bool, out: &mut Vec<u8>) {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\ncontent-type: application/json");
+    if let Some(seconds) = reply.retry_after {
+        out.extend_from_slice(b"\r\nretry-after: ");
+        json::number(seconds, out);
+    }
+    if closes {
+        out.extend_from_slice(b"\r\nconnection: close");
+    }
+    out.extend_from_slice(b"\r\ncontent-length: ");
+    json::number(reply.body.len(), out);
+    out.extend_from_slice(b"\r\ndate: ");
+    date(out);
+    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(&reply.body);
+}
+
+/// The time as HTTP writes it, made once a second.
+fn date(out: &mut Vec<u8>) {
+    thread_local! {
+        static LAST: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
+    }
+    let now = Timestamp::now();
+    LAST.with_borrow_mut(|(second, text)| {
+        if *second != now.as_second() {
+            *second = now.as_second();
+            text.clear();
+            // Years that HTTP can't write are not now.
+            let _ = DateTimePrinter::new().print_timestamp_rfc9110(&now, &mut *text);
+        }
+        out.extend_from_slice(text.as_bytes());
+    });
+}
+
+/// Writes what is ready; a reader that leaves it unread for too long is dropped.
+async fn flush(stream: &mut TcpStream, out: &mut Vec<u8>) -> std::io::Result<()> {
+    // Most of the time there is room, and nothing to wait for.
+    let written = match stream.try_write(out) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+        written => written?,
+    };
+    if written < out.len() {
+        tokio::time::timeout(UNREAD_MAX, stream.write_all(&out[written..])).await??;
+    }
+    out.clear();
+    out.shrink_to(OUT_BYTES);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "POST /locks/acquire HTTP/1.1";
+    const ORDINARY: [&str; 4] = ["Host: localhost", "Authorization: Bearer x", JSON, "Content-Length: 17"];
+    const JSON: &str = "Content-Type: application/json";
+    const BODY: &[u8] = br#"{"file_path":"x"}"#;
+
+    fn is_ordinary(first: &str, headers: &[&str], body: &[u8]) -> bool {
+        let head = format!("{first}\r\n{}\r\n\r\n", headers.join("\r\n"));
+        let bytes = [head.as_bytes(), body].concat();
+        let read = Request::read(&bytes);
+        if let Some(request) = &read {
+            assert_eq!((request.body.as_bytes(), request.said.host), (body, Some("localhost")));
+        }
+        read.is_some()
+    }
+
+    /// The ordinary one with one more header.
+    fn with(header: &str) -> bool {
+        is_ordinary(FIRST, &[&ORDINARY[..], &[header]].concat(), BODY)
+    }
+
+    #[test]
+    fn what_clients_send_is_ordinary() {
+        assert!(is_ordinary(FIRST, &ORDINARY, BODY));
+        assert!(is_ordinary(
+            FIRST,
+            &["host:localhost", "content-type: Application/JSON;charset=utf-8", ORDINARY[3]],
+            BODY
+        ));
+        for header in
+            ["Accept: */*", "User-Agent: curl/8", "Connection: keep-alive", "X-API-Key: y", "traceparent: 00-a"]
+        {
+            assert!(with(header), "{header}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_odd_goes_the_general_way() {
+        for first in [
+            "GET /locks/active HTTP/1.1",
+            "GET /locks/acquire HTTP/1.1",
+            "POST /locks/active HTTP/1.1",
+            "POST /locks/acquire HTTP/1.0",
+            "POST /locks/acquire?space=x HTTP/1.1",
+            "POST /locks/acquire/ HTTP/1.1",
+            "POST //locks/acquire HTTP/1.1",
+            "POST http://localhost/locks/acquire HTTP/1.1",
+            "POST /sessions/attach HTTP/1.1",
+            "POST /mcp HTTP/1.1",
+            "post /locks/acquire HTTP/1.1",
+        ] {
+            assert!(!is_ordinary(first, &ORDINARY, BODY), "{first}");
+        }
+        for header in [
+            "Transfer-Encoding: chunked",
+            "Content-Length: 17",
+            "Host: localhost",
+            "Authorization: Bearer y",
+            "Content-Type: text/plain",
+            "Connection: close",
+            "Connection: upgrade",
+            "Upgrade: h2c",
+            "Expect: 100-continue",
+            "Origin: http://localhost",
+            "Sec-Fetch-Site: same-origin",
+            "Trailer: x",
+            "X-Unknown: y",
+            "User-Agent: \u{e9}",
+        ] {
+            assert!(!with(header), "{header}");
+        }
+        for length in ["16", "18", "+17", "017x", "", "-1", "18446744073709551617"] {
+            let length = format!("Content-Length: {length}");
+            assert!(!is_ordinary(FIRST, &[ORDINARY[0], ORDINARY[1], JSON, &length], BODY), "{length}");
+        }
+        for left_out in 2..4 {
+            let headers: Vec<&str> = (0..4).filter(|place| *place != left_out).map(|place| ORDINARY[place]).collect();
+            assert!(!is_ordinary(FIRST, &headers, BODY), "without {}", ORDINARY[left_out]);
+        }
+        assert!(!is_ordinary(FIRST, &ORDINARY, b"{\"file_path\":\"\xff\"}"), "no text");
+        assert!(!is_ordinary(FIRST, &ORDINARY, &[BODY, b"POST"].concat()), "more behind it");
+        assert!(!is_ordinary(FIRST, &ORDINARY, &BODY[..10]), "not whole");
+        let many: Vec<String> = (0..HEADERS_MAX).map(|_| "Accept: x".to_owned()).collect();
+        let many: Vec<&str> = ORDINARY.into_iter().chain(many.iter().map(String::as_str)).collect();
+        assert!(!is_ordinary(FIRST, &many, BODY), "too many headers");
+    }
+}

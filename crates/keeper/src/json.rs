@@ -36,6 +36,8 @@ pub fn number(number: impl itoa::Integer, out: &mut Vec<u8>) {
 
 /// Whether nothing in a text has to be written in another way: no quote, no backslash, no control character.
 fn is_plain(text: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     // Without a branch, so that sixteen are looked at in one go.
     let odd = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
     let all = |part: &[u8; 16]| part.iter().fold(0, |found, byte| found | odd(*byte)) == 0;
@@ -44,8 +46,6 @@ fn is_plain(text: &[u8]) -> bool {
         return text.as_chunks().0.iter().all(all) && all(last);
     }
     // A short text is looked at as its first and its last eight or four.
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     // Not zero exactly if some byte is less: a borrow begins nowhere else.
     let has_less = |word: u64, least: u8| word.wrapping_sub(ONES * u64::from(least)) & !word & HIGH;
     let has = |word: u64, byte: u8| has_less(word ^ (ONES * u64::from(byte)), 1);

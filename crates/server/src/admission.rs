@@ -137,8 +137,9 @@ impl<'a> Said<'a> {
 
 /// The text of a header, if it is one: letters, digits and signs that can be seen, blanks and tabs.
 pub(crate) fn printable(value: &[u8]) -> Option<&str> {
-    let is_printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
-    value.iter().all(is_printable).then(|| std::str::from_utf8(value).ok())?
+    // All of it at once, and without a branch: most are printable to the end.
+    let all = value.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'));
+    all.then(|| std::str::from_utf8(value).ok())?
 }
 
 fn is_known(host: &str, allowed: &[String]) -> bool {

@@ -145,9 +145,18 @@ impl Postgres {
 
     /// Freezes the server and all its sessions: connections stay open and nothing is answered.
     pub fn pause(&self) {
-        let postmaster = self.postmaster.as_ref().expect("it runs");
-        processes::signal(&[postmaster.id()], Signal::STOP);
-        processes::signal(&processes::children(postmaster.id()), Signal::STOP);
+        let postmaster = self.postmaster.as_ref().expect("it runs").id();
+        let give_up = Instant::now() + STOP_TIME_MAX;
+        // A signal takes a moment to arrive, and until then there may be one session more.
+        loop {
+            let all: Vec<u32> = std::iter::once(postmaster).chain(processes::children(postmaster)).collect();
+            if all.iter().all(|id| processes::stands_still(*id)) {
+                return;
+            }
+            assert!(Instant::now() < give_up, "PostgreSQL does not stand still; its log: {}", self.log());
+            processes::signal(&all, Signal::STOP);
+            std::thread::sleep(LOOK);
+        }
     }
 
     pub fn resume(&self) {

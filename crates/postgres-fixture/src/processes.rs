@@ -23,6 +23,11 @@ pub(crate) fn lives(id: u32) -> bool {
     stat(id).is_some_and(|(state, _)| state != "Z")
 }
 
+/// Whether it was stopped, or has ended.
+pub(crate) fn stands_still(id: u32) -> bool {
+    stat(id).is_none_or(|(state, _)| matches!(state.as_str(), "T" | "t" | "Z" | "X"))
+}
+
 /// The state of a process, and its parent.
 fn stat(id: u32) -> Option<(String, u32)> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;

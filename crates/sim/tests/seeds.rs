@@ -30,6 +30,7 @@ const FOUND: &[(u64, &str)] = &[
     (67815, "that a lock was lost went with the next lost past, and was told to nobody"),
     (67925, "the same"),
     (4811, "a pause that overtook a finish closed a circle"),
+    (42566, "a place that was given up and still seen was taken for the next one"),
 ];
 
 fn deep() -> bool {

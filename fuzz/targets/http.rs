@@ -28,7 +28,7 @@ thread_local! {
 
 fn open() -> Open {
     let desk = Desk::open();
-    let listener = desk.runtime.block_on(serve::bind_http(([127, 0, 0, 1], 0).into())).expect("a port");
+    let listener = desk.runtime.block_on(async { serve::bind_http(([127, 0, 0, 1], 0).into()) }).expect("a port");
     let address = listener.local_addr().expect("an address");
     let credentials = Credentials::new(vec![Credential::new("open", None, false)]);
     let doors = Doors { socket: None, http: Some(listener), credentials, hosts: Vec::new() };

@@ -111,7 +111,7 @@ impl Serve {
         let shared_space = config.shared_space()?;
         let advisory = watched_database(config)?;
         let space = Space::parse(&config.space()?).map_err(anyhow::Error::from)?;
-        let http = self.bind_http(config).await?;
+        let http = self.bind_http(config)?;
         let address = http.as_ref().and_then(|http| http.local_addr().ok());
         // While one service gives way to another, no command may start a third. In the background, the command that
         // starts it has the guard.
@@ -171,12 +171,12 @@ impl Serve {
     }
 
     /// Listens for HTTP, unless it is not to.
-    async fn bind_http(&self, config: &Config) -> Result<Option<tokio::net::TcpListener>, Failure> {
+    fn bind_http(&self, config: &Config) -> Result<Option<tokio::net::TcpListener>, Failure> {
         let default = (!self.background).then(|| LISTEN_DEFAULT.to_owned());
         let listen = self.listen.clone().or_else(|| config.listen()).or(default).filter(|listen| listen != "none");
         let Some(text) = listen else { return Ok(None) };
         let address = address(&text)?;
-        let bound = serve::bind_http(address).await;
+        let bound = serve::bind_http(address);
         let busy = || format!("{address} can't be listened on; choose another with --listen, or --listen none");
         Ok(Some(bound.with_context(busy)?))
     }

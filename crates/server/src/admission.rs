@@ -25,7 +25,7 @@ pub(crate) struct Admission {
 impl Admission {
     /// Before anything else.
     pub(crate) fn admit(&self, said: &Said<'_>, uri: &Uri) -> Result<Caller, No> {
-        let caller = self.known(said, uri.authority().map(axum::http::uri::Authority::as_str))?;
+        let caller = self.caller(said, uri.authority().map(axum::http::uri::Authority::as_str))?;
         if !caller.known && needs_credential(uri.path()) {
             return Err(No::new(Word::Unauthorized, "That needs a credential: Authorization: Bearer ...")
                 .hint("the credential is in the file 'credential' in LOCKKEEPER_HOME of the service"));
@@ -35,7 +35,7 @@ impl Admission {
 
     /// Who asks, if the request is for this service, comes from no other's page, and shows no wrong credential. Whoever shows none is
     /// a stranger.
-    pub(crate) fn known(&self, said: &Said<'_>, authority: Option<&str>) -> Result<Caller, No> {
+    pub(crate) fn caller(&self, said: &Said<'_>, authority: Option<&str>) -> Result<Caller, No> {
         said.check_host(authority, &self.hosts)?;
         said.check_origin()?;
         let mut caller = match said.secret() {
@@ -59,17 +59,27 @@ fn needs_credential(path: &str) -> bool {
 /// twice is refused, and of Origins and sites all count. Of each of the others the first counts; what is no text counts as nothing.
 #[derive(Default)]
 pub(crate) struct Said<'a> {
-    pub(crate) host: Option<&'a str>,
-    pub(crate) hosts: usize,
-    pub(crate) authorization: Option<&'a str>,
-    pub(crate) api_key: Option<&'a str>,
-    pub(crate) traceparent: Option<&'a str>,
+    host: Option<&'a str>,
+    hosts: usize,
+    authorization: Option<&'a str>,
+    api_key: Option<&'a str>,
+    traceparent: Option<&'a str>,
     origins: Vec<&'a [u8]>,
     /// A picture or a script of another page has no Origin, but browsers say this of it.
     is_of_another_site: bool,
 }
 
 impl<'a> Said<'a> {
+    /// Of headers each of which stands there once or not at all, with no word of where a page comes from.
+    pub(crate) fn once(
+        host: &'a str,
+        authorization: Option<&'a str>,
+        api_key: Option<&'a str>,
+        traceparent: Option<&'a str>,
+    ) -> Said<'a> {
+        Said { host: Some(host), hosts: 1, authorization, api_key, traceparent, ..Said::default() }
+    }
+
     pub(crate) fn read(headers: &'a HeaderMap) -> Said<'a> {
         let mut said = Said::default();
         let mut seen = [false; 3];
@@ -139,7 +149,7 @@ impl<'a> Said<'a> {
 pub(crate) fn printable(value: &[u8]) -> Option<&str> {
     // All of it at once, and without a branch: most are printable to the end.
     let all = value.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'));
-    all.then(|| std::str::from_utf8(value).ok())?
+    if all { std::str::from_utf8(value).ok() } else { None }
 }
 
 fn is_known(host: &str, allowed: &[String]) -> bool {

@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Pid, test_kill_process};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,6 +26,8 @@ use crate::service::Service;
 
 /// Connections that are open at once on each door; beyond that, newcomers wait a moment and are told so.
 const CONNECTIONS_MAX: usize = 4096;
+/// Connections that may wait to be accepted: beyond that, a newcomer tries again after a second.
+const BACKLOG: u32 = 1024;
 /// How long a newcomer waits for a place; once nobody left for so long, the next ones are turned away at once.
 const PLACE_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long one that is turned away gets to read why, and how many may take that time at once.
@@ -131,8 +133,12 @@ fn remove_leftovers(path: &Path) {
     }
 }
 
-pub async fn bind_http(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
+/// Opens the door of HTTP; inside of a runtime.
+pub fn bind_http(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until the service is asked to stop.
@@ -287,7 +293,13 @@ async fn accept_http(service: Arc<Service>, listener: TcpListener, http: Http, t
         let _ = stream.set_nodelay(true);
         // Whoever does not read what it asked for is let go by the system.
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, 30_000);
-        let Ok(watched) = stream.as_fd().try_clone_to_owned() else { continue };
+        let watched = match stream.as_fd().try_clone_to_owned() {
+            Ok(watched) => watched,
+            Err(error) => {
+                pause_after(&error).await;
+                continue;
+            }
+        };
         let (http, stopping) = (http.clone(), service.stopping().clone());
         tracker.spawn(async move {
             let mut stream = stream;

@@ -221,7 +221,7 @@ fn serve(
         let space = Space::parse("test").expect("a space");
         let service = Arc::new(Service::new(engine, space, settings, audit, metrics, about));
         let socket = serve::bind_socket(&socket_path).await.expect("a socket");
-        let http = serve::bind_http("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+        let http = serve::bind_http("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let address = http.local_addr().expect("an address");
         let credentials = Credentials::new(vec![Credential::new(SECRET, None, true)]);
         let doors = Doors { socket: Some(socket), http: Some(http), credentials, hosts: Vec::new() };

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use redis::Cmd;
+use sha1::{Digest, Sha1};
 
 const LEDGER: &str = include_str!("scripts/ledger.lua");
 const APPEND: &str = include_str!("scripts/append.lua");
@@ -53,7 +54,7 @@ pub(super) struct Script {
 impl Script {
     fn new(parts: &[&str]) -> Script {
         let text = parts.concat();
-        let hash = sha1_smol::Sha1::from(&text).digest().to_string();
+        let hash = format!("{:x}", Sha1::digest(&text));
         Script { text, hash }
     }
 

@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::http::StatusCode;
 use futures_util::StreamExt;
@@ -19,17 +19,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Said, printable};
 use crate::http::{Http, is_json, is_plain};
+use crate::outgoing::{self, OUT_BYTES};
 use crate::serve::{HANG_UP_LOOK, HEADERS_TIME_MAX, has_hung_up};
 use crate::service::{Caller, Input, Reply};
-use crate::stream::UNREAD_MAX;
 
 /// Room for a request. A longer one is not ordinary.
 const REQUEST_BYTES_MAX: usize = 2048;
 const HEADERS_MAX: usize = 16;
 /// How often a connection is looked at before nothing has been asked for too long.
 const QUIET_LOOKS_MAX: u128 = HEADERS_TIME_MAX.as_millis() / HANG_UP_LOOK.as_millis();
-/// Room for what is written at once that is kept.
-const OUT_BYTES: usize = 4096;
 
 /// Serves a connection as long as its requests are ordinary. `None`: it has ended. Otherwise hyper goes on with what was read.
 pub(crate) async fn serve(
@@ -59,7 +57,9 @@ pub(crate) async fn serve(
             return Some(incoming);
         };
         steps.fetch_add(1, Ordering::Relaxed);
-        let mut call = std::pin::pin!(service.call(request.operation, Input::Json(request.body), &caller));
+        let waits = AtomicBool::new(false);
+        let (input, turn) = (Input::Json(request.body), service.turns.begin_telling(&waits));
+        let mut call = std::pin::pin!(service.call_in_turn(request.operation, input, &caller, turn));
         let (mut byte, mut listens) = ([0], true);
         let reply = loop {
             tokio::select! {
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
                 behind = stream.peek(&mut byte), if listens => match behind {
                     // A wait whose client is gone is given up at once: nothing may be handed to it. What does not wait is answered to
                     // whoever only has nothing more to say.
-                    Ok(0) | Err(_) if request.may_wait() => return None,
+                    Ok(0) | Err(_) if waits.load(Ordering::Relaxed) => return None,
                     // More was sent, behind which nothing is seen: it is looked now and then.
                     Ok(_) | Err(_) => listens = false,
                 },
@@ -82,7 +82,7 @@ pub(crate) async fn serve(
         service.turns.let_others_answer().await;
         let closes = stopping.is_cancelled();
         write(&reply, closes, &mut out);
-        flush(stream, &mut out).await.ok()?;
+        outgoing::flush(stream, &mut out).await.ok()?;
         if closes {
             // With something unread, an answer could be lost on its way.
             let _ = stream.shutdown().await;
@@ -172,11 +172,6 @@ impl<'a> Request<'a> {
         Some(Request { operation, said, body: std::str::from_utf8(body).ok()? })
     }
 
-    /// Whether the answer may take its time. Whoever writes the name of the field in another way is looked at less often.
-    fn may_wait(&self) -> bool {
-        self.body.contains("wait_ms")
-    }
-
     /// With whoever asks, if they may come in.
     fn admitted(self, http: &Http) -> Option<(Request<'a>, Caller)> {
         let caller = http.doors.admission.caller(&self.said, None).ok().filter(|caller| caller.known)?;
@@ -221,21 +216,6 @@ fn date(out: &mut Vec<u8>) {
         }
         out.extend_from_slice(text.as_bytes());
     });
-}
-
-/// Writes what is ready; a reader that leaves it unread for too long is dropped.
-async fn flush(stream: &mut TcpStream, out: &mut Vec<u8>) -> std::io::Result<()> {
-    // Most of the time there is room, and nothing to wait for.
-    let written = match stream.try_write(out) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
-        written => written?,
-    };
-    if written < out.len() {
-        tokio::time::timeout(UNREAD_MAX, stream.write_all(&out[written..])).await??;
-    }
-    out.clear();
-    out.shrink_to(OUT_BYTES);
-    Ok(())
 }
 
 #[cfg(test)]

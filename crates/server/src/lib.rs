@@ -9,6 +9,7 @@ mod lane;
 pub mod mcp;
 mod mcp_text;
 mod openapi;
+mod outgoing;
 mod refusal;
 pub mod serve;
 pub mod service;

@@ -272,10 +272,26 @@ impl Service {
     }
 
     /// Answers one request that is no stream.
-    pub async fn call(&self, operation: Operation, input: Input<'_>, caller: &Caller) -> Reply {
+    pub fn call<'a>(
+        &'a self,
+        operation: Operation,
+        input: Input<'a>,
+        caller: &'a Caller,
+    ) -> impl Future<Output = Reply> + Send + 'a {
+        self.call_in_turn(operation, input, caller, self.turns.begin())
+    }
+
+    /// The same. The turn is over when the answer is there, or as soon as it may take its time.
+    pub(crate) async fn call_in_turn<'a>(
+        &'a self,
+        operation: Operation,
+        input: Input<'a>,
+        caller: &'a Caller,
+        turn: Turn<'a>,
+    ) -> Reply {
         let started = Instant::now();
         let looks = policy::right_of(operation) == Right::Read;
-        let mut noted = Noted { turn: Some(self.turns.begin()), looks, ..Noted::default() };
+        let mut noted = Noted { turn: Some(turn), looks, ..Noted::default() };
         let body = match permitted(operation, caller) {
             Ok(()) => {
                 let trace = caller.trace.as_ref();

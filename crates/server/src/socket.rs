@@ -15,17 +15,18 @@ use lockkeeper_wire::answer::Done;
 use lockkeeper_wire::frame::{Asked, LINE_BYTES_MAX};
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::word::Word;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::ReusableBoxFuture;
 
 use crate::binding::Binding;
+use crate::outgoing::{self, OUT_BYTES};
 use crate::refusal::No;
 use crate::serve::hung_up;
 use crate::service::{self, Acquired, Caller, Input, Reply, Service};
-use crate::stream::{Attached, Events, UNREAD_MAX};
+use crate::stream::{Attached, Events};
 use crate::{door, view};
 
 /// Questions of one connection that may be open at once; beyond that, it is not read.
@@ -34,8 +35,6 @@ const OPEN_MAX: usize = 256;
 const STREAMS_MAX: usize = 64;
 /// Room for what is read at once.
 const READ_BYTES: usize = 2048;
-/// Room for what is written at once that is kept.
-const OUT_BYTES: usize = 4096;
 /// Frames of streams that may wait for a reader.
 const FRAMES_MAX: usize = 64;
 
@@ -182,7 +181,7 @@ impl Connection {
             self.write(answered, &mut open, &mut out);
         }
         ended?;
-        self.flush(&mut out).await
+        outgoing::flush(&mut self.writer, &mut out).await
     }
 
     /// Reads and answers until there is nothing more to read, or the service stops.
@@ -210,7 +209,7 @@ impl Connection {
                 while let Ok(frame) = streamed.try_recv() {
                     out.extend_from_slice(&frame);
                 }
-                self.flush(out).await?;
+                outgoing::flush(&mut self.writer, out).await?;
                 continue;
             }
             // A line that is there already waits for the answer to another one.
@@ -251,24 +250,6 @@ impl Connection {
                 incoming.shrink_to(READ_BYTES);
             }
         }
-        Ok(())
-    }
-
-    /// Writes what is ready; a reader that leaves it unread for too long is dropped.
-    async fn flush(&mut self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        // Most of the time there is room, and nothing to wait for.
-        let written = match self.writer.try_write(out) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
-            written => written?,
-        };
-        if written < out.len() {
-            tokio::time::timeout(UNREAD_MAX, self.writer.write_all(&out[written..])).await??;
-        }
-        out.clear();
-        out.shrink_to(OUT_BYTES);
         Ok(())
     }
 
@@ -437,6 +418,7 @@ mod tests {
     use lockkeeper_engine::Memory;
     use lockkeeper_keeper::audit::Audit;
     use lockkeeper_keeper::settings::Settings;
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
     use crate::service::About;

@@ -1,6 +1,6 @@
 //! Turns among the requests that one thread serves.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 /// So many requests are no crowd.
@@ -12,13 +12,26 @@ pub(crate) struct Turns {
     open: AtomicUsize,
 }
 
-/// A request, as long as it is not answered.
-pub(crate) struct Turn<'a>(&'a Turns);
+/// A request that is to be answered soon: until it is, or waits for something.
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    /// Told when it is over.
+    over: Option<&'a AtomicBool>,
+}
 
 impl Turns {
     pub(crate) fn begin(&self) -> Turn<'_> {
+        self.turn(None)
+    }
+
+    /// As [`Turns::begin`], for somebody who wants to know when it is over.
+    pub(crate) fn begin_telling<'a>(&'a self, over: &'a AtomicBool) -> Turn<'a> {
+        self.turn(Some(over))
+    }
+
+    fn turn<'a>(&'a self, over: Option<&'a AtomicBool>) -> Turn<'a> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Turn(self)
+        Turn { turns: self, over }
     }
 
     /// Before an answer is written: whoever is answered by the same batch makes theirs first, and then all are written in one
@@ -33,7 +46,10 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.turns.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(over) = self.over {
+            over.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -8,6 +8,17 @@ use std::time::{Duration, Instant};
 
 use crate::house::House;
 
+/// A request as it goes over the wire, with one more header.
+fn request(route: &str, host: &str, credential: &str, odd: &str, body: &str) -> Vec<u8> {
+    let head = format!(
+        "POST /{route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n{odd}\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        credential.trim(),
+        body.len()
+    );
+    head.into_bytes()
+}
+
 const JSON: [&str; 2] = ["-H", "Content-Type: application/json"];
 
 #[test]
@@ -254,12 +265,7 @@ fn an_odd_header_changes_no_answer() {
     let ask = |route: &str, host: &str, credential: &str, odd: &str, body: &str| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let head = format!(
-            "POST /{route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {credential}\r\n{odd}\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&request(route, host, credential, odd, body)).unwrap();
         let (mut answer, mut part) = (String::new(), [0; 4096]);
         while !answer.ends_with('}') {
             let read = stream.read(&mut part).unwrap();
@@ -319,30 +325,30 @@ fn whoever_hangs_up_or_asks_nothing_is_let_go() {
     idle.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let began = Instant::now();
     assert_eq!(house.say("a", &["lock", "acquire", "x"]).code, 0);
-    let ask = |odd: &str, body: &str| {
-        let head = format!(
-            "POST /locks/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n{odd}\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            credential.trim(),
-            body.len()
-        );
-        head.into_bytes()
-    };
-    for odd in ["", "X-Odd: 1\r\n"] {
+    let ask = |route: &str, odd: &str, body: &str| request(route, "localhost", &credential, odd, body);
+    let pause = r#"{"feature_id":"F-1","agent_id":"b","reason":"a pause waits by itself"}"#;
+    for (odd, route, body) in [
+        ("", "locks/acquire", r#"{"file_path":"x","agent_id":"b","wait_ms":60000}"#),
+        ("", "locks/acquire", r#"{"file_path":"x","agent_id":"b","wait\u005fms":60000}"#),
+        ("", "features/pause", pause),
+        ("X-Odd: 1\r\n", "locks/acquire", r#"{"file_path":"x","agent_id":"b","wait_ms":60000}"#),
+        ("X-Odd: 1\r\n", "features/pause", pause),
+    ] {
+        assert_eq!(house.say("a", &["feature", "check", "F-1", "--finalize"]).code, 0);
         let mut waiting = TcpStream::connect(address).unwrap();
-        waiting.write_all(&ask(odd, r#"{"file_path":"x","agent_id":"b","wait_ms":60000}"#)).unwrap();
+        waiting.write_all(&ask(route, odd, body)).unwrap();
         house.wait_for_waiters(1);
         drop(waiting);
         // At once: what comes free a moment later is not handed to nobody.
         std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(house.say("a", &["lock", "release", "x"]).code, 0);
-        assert!(house.held().is_empty(), "{odd}: {:?}", house.held());
+        assert_eq!(house.say("a", &["lock", "release", "--all"]).code, 0);
+        assert!(house.held().is_empty(), "{odd} {route} {body}: {:?}", house.held());
         assert_eq!(house.say("a", &["lock", "acquire", "x"]).code, 0);
     }
     // Whoever only says that nothing more will come is answered.
     let body = r#"{"file_path":"y","agent_id":"b"}"#;
     let mut half = TcpStream::connect(address).unwrap();
-    half.write_all(&ask("", body)).unwrap();
+    half.write_all(&ask("locks/acquire", "", body)).unwrap();
     half.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = String::new();
     half.read_to_string(&mut answer).unwrap();

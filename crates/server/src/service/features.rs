@@ -298,6 +298,10 @@ impl Service {
             request: door::request("features", body)?,
             restores: false,
         });
+        if wait.0 > 0 {
+            // Nobody makes room for an answer that may come in hours.
+            noted.turn = None;
+        }
         let answer = if caller.local { keeper.ask_bound(acquire).await? } else { keeper.ask(acquire).await? };
         let viewer = Viewer { now: keeper.now() };
         let Answer::Granted { locks, fresh } = answer else { return Err(unexpected(answer, viewer)) };

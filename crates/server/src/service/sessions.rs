@@ -41,6 +41,10 @@ impl Service {
     ) -> Body {
         let (keeper, actor) = self.asked(operation, &body, caller, noted, None).await?;
         let wait = door::wait(body.wait_ms)?;
+        if wait.0 > 0 {
+            // Nobody makes room for an answer that may come in hours.
+            noted.turn = None;
+        }
         let answer = keeper.ask(command(actor.clone())).await?;
         let viewer = Viewer { now: keeper.now() };
         let Answer::Opened { session, restored, refreshed, skipped } = answer else {

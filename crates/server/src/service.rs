@@ -2,6 +2,7 @@
 
 mod about;
 mod advisory;
+mod elsewhere;
 mod features;
 mod locks;
 mod packages;
@@ -41,6 +42,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub use self::advisory::Advisory;
+pub use self::elsewhere::Elsewhere;
+use self::elsewhere::OUTSIDE_PATIENCE;
 use self::policy::PolicyInForce;
 pub use self::policy::{ReadPolicy, policy};
 use crate::binding::Users;
@@ -50,9 +53,6 @@ use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
 use crate::turns::{Turn, Turns};
 use crate::view::Viewer;
 use crate::written::ANSWER_BYTES;
-
-/// How long a list waits for what others keep beside the locks.
-const OUTSIDE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Rows of a list that take no longer than some ten requests.
 const ROWS_AT_ONCE: usize = 100;
@@ -188,11 +188,6 @@ impl Noted<'_> {
 }
 
 type Body = Result<Vec<u8>, No>;
-/// What others keep.
-pub trait Elsewhere: std::fmt::Debug + Send + Sync {
-    /// May take a while.
-    fn list(&self) -> OutsideList;
-}
 
 impl Service {
     pub fn new(
@@ -240,7 +235,7 @@ impl Service {
 
     pub(crate) async fn outside(&self) -> OutsideList {
         let Some(list) = self.outside.clone() else { return OutsideList::default() };
-        look_elsewhere(list, self.looking.clone(), OUTSIDE_PATIENCE).await
+        elsewhere::look(list, self.looking.clone(), OUTSIDE_PATIENCE).await
     }
 
     /// Tells of each request there, too.
@@ -585,58 +580,5 @@ pub(crate) fn reply(body: Body) -> Reply {
             let body = serde_json::to_vec(&*no.body).expect("a refusal has a form");
             Reply { status: no.word.status(), body, retry_after, granted: None, released: Vec::new() }
         }
-    }
-}
-
-/// Asks what others keep, one at a time and for so long at most. A call that hangs can't be ended: it keeps its turn, so
-/// whoever comes then is told, too, and no second thread hangs.
-async fn look_elsewhere(list: Arc<dyn Elsewhere>, looking: Arc<Semaphore>, patience: Duration) -> OutsideList {
-    let failed = |problem: String| OutsideList { locks: Vec::new(), problems: vec![problem] };
-    let look = async move {
-        let turn = looking.acquire_owned().await.map_err(|error| error.to_string())?;
-        let work = move || {
-            let listed = list.list();
-            drop(turn);
-            listed
-        };
-        tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())
-    };
-    match tokio::time::timeout(patience, look).await {
-        Ok(listed) => listed.unwrap_or_else(failed),
-        Err(_) => failed(format!("what is elsewhere was not told within {} ms", patience.as_millis())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    /// A folder that hangs until it is let go.
-    #[derive(Debug)]
-    struct Hangs(AtomicUsize, Mutex<()>);
-
-    impl Elsewhere for Hangs {
-        fn list(&self) -> OutsideList {
-            self.0.fetch_add(1, Ordering::SeqCst);
-            drop(self.1.lock());
-            OutsideList::default()
-        }
-    }
-
-    #[test]
-    fn a_folder_that_hangs_keeps_one_thread_and_nobody_waiting() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let hangs = Arc::new(Hangs(AtomicUsize::new(0), Mutex::new(())));
-        let looking = Arc::new(Semaphore::new(1));
-        let ask = |patience| runtime.block_on(look_elsewhere(hangs.clone(), looking.clone(), patience));
-        let held = hangs.1.lock().expect("nobody panics");
-        for _ in 0..3 {
-            assert!(ask(Duration::from_millis(100)).problems[0].contains("100 ms"));
-        }
-        assert_eq!(hangs.0.load(Ordering::SeqCst), 1, "one at a time");
-        drop(held);
-        assert!(ask(Duration::from_secs(30)).problems.is_empty(), "and all is well when it answers");
     }
 }

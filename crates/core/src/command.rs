@@ -11,6 +11,7 @@ use crate::mode::Mode;
 use crate::session::{AgentName, Intention, RequestId, SessionId};
 use crate::span::Span;
 use crate::time::Millis;
+use crate::waiter::Place;
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,9 +132,9 @@ pub enum Command {
         /// Although the session was heard since, and may have been told of them by another way.
         even_if_heard: bool,
     },
-    /// The connections behind these waiters are gone.
+    /// The connections behind these places are gone.
     Withdraw {
-        waiters: Vec<WaiterId>,
+        places: Vec<Place>,
     },
     /// The ledger was rewritten, and these locks went with its past: their holders are to be told.
     Mourn {

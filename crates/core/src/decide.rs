@@ -80,7 +80,7 @@ impl State {
             Command::GiveBack { session, locks, even_if_heard } => {
                 Ok(deciding.give_back(session, locks, *even_if_heard))
             }
-            Command::Withdraw { waiters } => Ok(deciding.withdraw(waiters)),
+            Command::Withdraw { places } => Ok(deciding.withdraw(places)),
             Command::Mourn { locks, last_token } => Ok(deciding.mourn(locks, *last_token)),
             Command::SeeExternal { .. } => Ok(Outcome::Nothing),
             Command::Announce { server, settings } => {

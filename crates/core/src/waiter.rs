@@ -17,6 +17,13 @@ pub struct Waiter {
     pub seen: Time,
 }
 
+/// A place in the queue. Where a past was rewritten, its number may be another's by now, but not with the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub waiter: WaiterId,
+    pub queued: Time,
+}
+
 /// The order of the queue: the smaller comes first.
 ///
 /// Priority is a head start in time. Everybody ages at the same pace, so the order of two waiters never changes, and
@@ -40,6 +47,10 @@ impl Rank {
 impl Waiter {
     pub fn id(&self) -> WaiterId {
         self.asked.waiter
+    }
+
+    pub fn place(&self) -> Place {
+        Place { waiter: self.id(), queued: self.queued }
     }
 
     pub fn rank(&self) -> Rank {

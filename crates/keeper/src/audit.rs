@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -148,6 +148,14 @@ struct Target {
 }
 
 impl Target {
+    fn open(path: &Path) -> std::io::Result<Target> {
+        let file = open_file(path)?;
+        let (length, mut last) = (file.metadata()?.len(), [0]);
+        // The power may have gone in the middle of a line.
+        let torn = length > 0 && file.read_at(&mut last, length - 1)? == 1 && last != *b"\n";
+        Ok(Target { file, torn })
+    }
+
     /// What was torn stays a line of its own, so that it costs no other.
     fn write(&mut self, lines: &[u8]) -> std::io::Result<()> {
         if self.torn {
@@ -164,7 +172,7 @@ impl Audit {
     /// Appends to `audit.jsonl` in a directory. Needs a tokio runtime, on which lines are gathered.
     pub fn open(directory: &Path, metrics: Arc<Metrics>) -> std::io::Result<Audit> {
         let path = directory.join("audit.jsonl");
-        let file = Mutex::new(Target { file: open_file(&path)?, torn: false });
+        let file = Mutex::new(Target::open(&path)?);
         let open = Arc::new(Open { pending: Mutex::default(), filled: Notify::new(), file, path });
         let audit = Audit { open: Some(open.clone()), metrics };
         let gathering = audit.clone();
@@ -237,7 +245,7 @@ impl Audit {
 }
 
 fn open_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)
 }
 
 fn rotated(path: &Path) -> PathBuf {
@@ -353,14 +361,22 @@ mod tests {
     fn a_line_that_was_torn_costs_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
-        let mut target = Target { file: open_file(&path).unwrap(), torn: false };
+        let mut target = Target::open(&path).unwrap();
         target.write(b"{\"one\":1}\n").unwrap();
         // The disk took a part of it, and then no more.
         target.file.write_all(b"{\"tw").unwrap();
         target.torn = true;
         target.write(b"{\"three\":3}\n").unwrap();
         target.write(b"{\"four\":4}\n").unwrap();
+        // Then the power goes in the middle of a line.
+        target.file.write_all(b"{\"fi").unwrap();
+        let mut target = Target::open(&path).unwrap();
+        target.write(b"{\"six\":6}\n").unwrap();
+        Target::open(&path).unwrap().write(b"{\"seven\":7}\n").unwrap();
         let lines = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(lines.lines().collect::<Vec<_>>(), ["{\"one\":1}", "{\"tw", "{\"three\":3}", "{\"four\":4}"]);
+        assert_eq!(
+            lines.lines().collect::<Vec<_>>(),
+            ["{\"one\":1}", "{\"tw", "{\"three\":3}", "{\"four\":4}", "{\"fi", "{\"six\":6}", "{\"seven\":7}"]
+        );
     }
 }

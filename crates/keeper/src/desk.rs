@@ -16,6 +16,7 @@ use lockkeeper_core::planted::{self, Bug};
 use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::{Rules, State};
 use lockkeeper_core::time::{Stamp, Time};
+use lockkeeper_core::waiter::Place;
 use lockkeeper_engine::{Appended, Base, Batch, BatchId, Delta, Position, Record};
 
 use crate::outside;
@@ -151,15 +152,16 @@ impl Desk {
     }
 
     /// The place in the queue behind a ticket, if nobody else waits for it: the ticket is not there any more.
-    pub fn leave(&mut self, ticket: Ticket) -> Option<WaiterId> {
+    pub fn leave(&mut self, ticket: Ticket) -> Option<Place> {
         let waiter = self.places.remove(&ticket)?;
         let pending = self.pending.get_mut(&waiter)?;
         pending.tickets.retain(|kept| *kept != ticket);
-        if pending.tickets.is_empty() {
-            self.pending.remove(&waiter);
-            return Some(waiter);
+        if !pending.tickets.is_empty() {
+            return None;
         }
-        None
+        let queued = pending.queued;
+        self.pending.remove(&waiter);
+        Some(Place { waiter, queued })
     }
 
     /// Decides a batch. `None`: nothing has to be recorded, and [`Desk::settle_unrecorded`] tells the answers.
@@ -335,7 +337,11 @@ impl Desk {
     /// here and are no longer in the queue.
     fn lose_sight(&mut self, folded: &mut Folded) {
         folded.unseen.extend(self.doubtful.drain(..).map(|doubtful| doubtful.id));
-        let gone = self.pending.keys().copied().filter(|waiter| self.state.waiter(*waiter).is_none());
+        let stays = |place: Place| self.state.waiter(place.waiter).is_some_and(|waiter| waiter.place() == place);
+        let gone = self.pending.iter().filter_map(|(waiter, pending)| {
+            let place = Place { waiter: *waiter, queued: pending.queued };
+            (!stays(place)).then_some(*waiter)
+        });
         for waiter in gone.collect::<Vec<_>>() {
             folded.unplaced.extend(self.take_pending(waiter).into_iter().flat_map(|pending| pending.tickets));
         }

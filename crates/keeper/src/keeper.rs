@@ -43,12 +43,35 @@ pub enum Failure {
     OutcomeUnknown(String),
 }
 
-pub(crate) type Reply = oneshot::Sender<Result<Answer, Failure>>;
+/// Where an answer goes.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    to: oneshot::Sender<Result<Answer, Failure>>,
+    /// If nobody listens any more, that is told.
+    pub(crate) leaving_is_told: bool,
+}
+
+impl Reply {
+    /// The answer comes back if nobody listens any more.
+    pub(crate) fn send(self, answer: Result<Answer, Failure>) -> Result<(), Result<Answer, Failure>> {
+        self.to.send(answer)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.to.is_closed()
+    }
+}
+
 pub(crate) type Read = Box<dyn FnOnce(Result<(&State, Stamp), Failure>) + Send>;
 
+/// Somebody is about to look at these: what others hold of them outside of the ledger counts, too.
+pub(crate) struct OutsideLook {
+    pub(crate) keys: Vec<Key>,
+    pub(crate) reply: oneshot::Sender<Result<(), Failure>>,
+}
+
 pub(crate) enum Mail {
-    /// Somebody is about to look at these: what others hold of them outside of the ledger counts, too.
-    Outside(Vec<Key>, oneshot::Sender<Result<(), Failure>>),
+    Outside(OutsideLook),
     Ask(Asked, Reply),
     /// Is written down as soon as it can be, and answered to nobody.
     Owed(Command),
@@ -117,6 +140,11 @@ impl Keeper {
         &self.0.space
     }
 
+    /// Whether nobody else has a handle on it, and nothing was ever recorded.
+    pub fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && self.epoch() == Position::ORIGIN.epoch
+    }
+
     /// As the engine is now: a Redis may come back with other settings.
     pub fn strength(&self) -> Strength {
         self.0.ledger.strength()
@@ -163,7 +191,8 @@ impl Keeper {
             Command::Acquire(acquire) => (bound || acquire.wait.0 > 0, acquire.request.is_some()),
             _ => (false, false),
         };
-        let (reply, answer) = oneshot::channel();
+        let (to, answer) = oneshot::channel();
+        let reply = Reply { to, leaving_is_told: waits };
         let asked = Asked { ticket: Some(ticket), command };
         let leaving = waits.then(|| Leaving { ticket: Some(ticket), comes_back, keeper: self });
         let answering = Answering { answer, leaving };
@@ -187,8 +216,8 @@ impl Keeper {
                 return Ok(Answer::Refused(lockkeeper_core::outcome::Refusal::ForeignSession { session, agent }));
             }
         }
-        let (reply, answer) = oneshot::channel();
-        let mail = Mail::Beat(actor.session, self.ticket(), reply);
+        let (to, answer) = oneshot::channel();
+        let mail = Mail::Beat(actor.session, self.ticket(), Reply { to, leaving_is_told: false });
         self.0.mailbox.send(mail).await.map_err(|_| stopped())?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
@@ -226,7 +255,7 @@ impl Keeper {
             return Ok(());
         }
         let (reply, seen) = oneshot::channel();
-        self.0.mailbox.send(Mail::Outside(keys, reply)).await.map_err(|_| stopped())?;
+        self.0.mailbox.send(Mail::Outside(OutsideLook { keys, reply })).await.map_err(|_| stopped())?;
         seen.await.unwrap_or_else(|_| Err(stopped()))
     }
 

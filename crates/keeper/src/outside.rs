@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use lockkeeper_core::command::External;
 use lockkeeper_core::event::Event;
 use lockkeeper_core::key::{Cover, Key, KeyKind};
-use lockkeeper_core::session::SessionId;
 use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
 use lockkeeper_engine::{Outside, Shown};
@@ -37,11 +36,9 @@ pub(crate) fn changes(state: &State, noted: u64, events: &[Event], now: Time) ->
     keys.extend(
         posting::renewed(state, events).into_iter().filter_map(|id| state.lock(id)).map(|lock| &lock.target.key),
     );
-    let external = SessionId::external();
     let file = |key: &&Key| key.kind() == KeyKind::Path && key.cover() == Cover::One;
-    let others = |key: &&Key| state.own_on_key(&external, key).next().is_none();
     keys.into_iter()
-        .filter(|key| file(key) && others(key))
+        .filter(|key| file(key) && !state.is_external(key))
         .map(|key| Shown { name: name(key), left: state.held_until(key).map(|until| until.since(now)) })
         .collect()
 }

@@ -44,8 +44,6 @@ const ANNOUNCE_EVERY: Duration = Duration::from_secs(60);
 const READS_TIME_MAX: Duration = Duration::from_millis(10);
 /// How long nobody looks at what becomes due.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// Grants that nobody heard of and that are kept until it is told who left.
-const UNHEARD_MAX: usize = 1024;
 
 /// What the loop tells besides its answers.
 pub(crate) struct Outlets {
@@ -68,8 +66,8 @@ pub(crate) struct Running {
     replies: HashMap<Ticket, Reply>,
     /// Answers whose cause is not durable yet, in the order of revisions.
     parked: VecDeque<Told>,
-    /// Grants that were told to somebody who had just left.
-    unheard: VecDeque<Told>,
+    /// Grants that were told to somebody who had just left, until that is told.
+    unheard: HashMap<Ticket, Told>,
     beats: Beats,
     durable: watch::Receiver<Durable>,
     durable_revision: u64,
@@ -138,7 +136,7 @@ impl Running {
             settings: settings.clone(),
             replies: HashMap::default(),
             parked: VecDeque::new(),
-            unheard: VecDeque::new(),
+            unheard: HashMap::default(),
             beats: Beats::new(Instant::now()),
             outlets,
             metrics,
@@ -226,7 +224,7 @@ impl Running {
                     self.beats.gather(session, ticket);
                 }
                 Mail::Read(read) => reads.push_back(read),
-                Mail::Outside(keys, reply) => outside.push((keys, reply)),
+                Mail::Outside(look) => outside.push(look),
             }
         }
         let now = self.ledger.now().time;
@@ -247,7 +245,7 @@ impl Running {
         }
         self.tell_beaten(beaten);
         // What was just found out need not be found out again, for as long as that takes.
-        let away = match &decided {
+        let mut away = match &decided {
             Some(Decided::Away(why)) => Some(Failure::Unavailable(why.clone())),
             Some(Decided::Recorded | Decided::Confirmed | Decided::Outdated | Decided::Failed) | None => None,
         };
@@ -260,12 +258,8 @@ impl Running {
         if !reads.is_empty() {
             self.look(reads, unconfirmed.as_ref());
         }
-        for (keys, reply) in outside {
-            let looked = match &away {
-                Some(away) => Err(away.clone()),
-                None => self.look_at(&keys).await,
-            };
-            let _ = reply.send(looked);
+        if !outside.is_empty() {
+            away = self.look_for_all(outside, away).await;
         }
         if away.is_none() {
             self.look_outside().await;
@@ -300,14 +294,13 @@ impl Running {
 
     /// Those who left give up their places in the queue, and what they were granted and have not heard of.
     fn withdrawn(&mut self, gone: &[Gone]) -> Vec<Asked> {
-        let (mut asked, mut waiters) = (Vec::new(), Vec::new());
+        let (mut asked, mut places) = (Vec::new(), Vec::new());
         for Gone { ticket, comes_back } in gone {
             self.replies.remove(ticket);
-            waiters.extend(self.desk.leave(*ticket));
+            places.extend(self.desk.leave(*ticket));
             let parked = self.parked.iter().position(|parked| parked.ticket == *ticket);
             let parked = parked.and_then(|place| self.parked.remove(place)).filter(|parked| parked.alone);
-            let unheard = self.unheard.iter().position(|unheard| unheard.ticket == *ticket);
-            let unheard = unheard.and_then(|place| self.unheard.remove(place));
+            let unheard = self.unheard.remove(ticket);
             // Another server may just be telling it to somebody who came back for it.
             let kept = *comes_back && self.ledger.has_other_writers();
             if let Some(Told { answer: Answer::Granted { locks, fresh }, .. }) = parked.or(unheard).filter(|_| !kept)
@@ -317,8 +310,8 @@ impl Running {
                 asked.push(Asked { ticket: None, command: Command::GiveBack { session, locks, even_if_heard: false } });
             }
         }
-        if !waiters.is_empty() {
-            asked.insert(0, Asked { ticket: None, command: Command::Withdraw { waiters } });
+        if !places.is_empty() {
+            asked.insert(0, Asked { ticket: None, command: Command::Withdraw { places } });
         }
         asked
     }
@@ -434,7 +427,7 @@ impl Running {
             Answer::Granted { locks, .. } => locks.iter().any(|lock| named.contains(&lock.id)),
             _ => false,
         };
-        self.unheard.retain(|unheard| !is_named(unheard));
+        self.unheard.retain(|_, unheard| !is_named(unheard));
         for parked in self.parked.iter_mut().filter(|parked| parked.alone) {
             parked.alone = !is_named(parked);
         }
@@ -443,14 +436,12 @@ impl Running {
     fn tell_one(&mut self, told: Told) {
         let Told { ticket, answer, after, alone } = told;
         let Some(reply) = self.replies.remove(&ticket) else { return };
+        // As many as are being told of, and no more.
+        let is_kept = alone && reply.leaving_is_told;
         if let Err(Ok(answer)) = reply.send(Ok(answer))
-            && alone
+            && is_kept
         {
-            // Nobody listens any more; that they left is being told, too.
-            self.unheard.push_back(Told { ticket, answer, after, alone });
-            if self.unheard.len() > UNHEARD_MAX {
-                self.unheard.pop_front();
-            }
+            self.unheard.insert(ticket, Told { ticket, answer, after, alone });
         }
     }
 

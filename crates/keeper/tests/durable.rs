@@ -25,13 +25,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::asking::acquire;
 
-/// A ledger that is durable on the spot from its second batch on, and never says so otherwise; and that stops when it is
+/// A ledger that is durable on the spot from a certain batch on, and never says so otherwise; and that stops when it is
 /// told to.
 #[derive(Debug)]
 struct Disk {
     memory: Arc<dyn Ledger>,
     durable: watch::Sender<Durable>,
     appended: AtomicU64,
+    durable_from: u64,
     stops_at: u64,
 }
 
@@ -51,7 +52,9 @@ impl Ledger for Disk {
                 return Append::Down(EngineError::Stopped("the disk failed".to_owned()));
             }
             match self.memory.append(expected, proposed, batch).await {
-                Append::Appended(appended) => Append::Appended(Appended { durable: count > 1, ..appended }),
+                Append::Appended(appended) => {
+                    Append::Appended(Appended { durable: count >= self.durable_from, ..appended })
+                }
                 other => other,
             }
         })
@@ -83,13 +86,18 @@ impl Ledger for Disk {
 }
 
 async fn keeper(stops_at: u64) -> (Keeper, CancellationToken) {
+    let (keeper, _, stopping) = keeper_on_disk(2, stops_at).await;
+    (keeper, stopping)
+}
+
+async fn keeper_on_disk(durable_from: u64, stops_at: u64) -> (Keeper, Arc<Disk>, CancellationToken) {
     let space = Space::parse("s").unwrap();
     let memory = Memory::new().open(&space).await.unwrap();
     let (durable, appended) = (watch::Sender::new(Durable::Up(0)), AtomicU64::new(0));
-    let disk = Arc::new(Disk { memory, durable, appended, stops_at });
-    let stopping = CancellationToken::new();
-    let keeper = Keeper::open(space, disk, &Settings::default(), Arc::default(), stopping.clone()).await.unwrap();
-    (keeper, stopping)
+    let disk = Arc::new(Disk { memory, durable, appended, durable_from, stops_at });
+    let (settings, stopping) = (Settings::default(), CancellationToken::new());
+    let keeper = Keeper::open(space, disk.clone(), &settings, Arc::default(), stopping.clone()).await.unwrap();
+    (keeper, disk, stopping)
 }
 
 #[tokio::test]
@@ -124,6 +132,20 @@ async fn a_lock_that_a_heartbeat_names_is_not_given_back_with_the_connection_tha
     let held: Vec<String> = locks.iter().map(|lock| lock.target.to_string()).collect();
     assert_eq!(held, ["a"]);
     assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(2), "and that holds");
+}
+
+#[tokio::test]
+async fn thousands_who_leave_while_their_grants_wait_for_the_disk_leave_nothing_behind() {
+    let (keeper, disk, _) = keeper_on_disk(u64::MAX, u64::MAX).await;
+    let ask = |number| keeper.ask_bound(acquire(&format!("s{number}"), &format!("f{number}")));
+    let asked: Vec<_> = (0..3000).map(ask).collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(3000), "granted, and told to nobody yet");
+    // In one moment: all are gone, and all that they were granted is durable.
+    drop(asked);
+    disk.durable.send_replace(Durable::Up(disk.appended.load(Ordering::SeqCst)));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(0));
 }
 
 #[tokio::test]

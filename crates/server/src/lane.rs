@@ -74,6 +74,8 @@ pub(crate) async fn serve(
                 },
                 Some(end) = ends.next() => match end {
                     End::Gone => return None,
+                    // Whoever waits comes back to the same place when there is a service again.
+                    End::Stopping if waits.load(Ordering::Relaxed) => return None,
                     // What was asked already is answered.
                     End::Stopping => {}
                 },

@@ -41,6 +41,8 @@ pub(crate) const HANG_UP_LOOK: Duration = Duration::from_millis(500);
 pub(crate) const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
 /// All of them together.
 const HEADER_BYTES_MAX: usize = 64 << 10;
+/// How long an answer over HTTP may take that was asked for before the service stops.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long open connections get to finish when the service stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -326,7 +328,8 @@ async fn serve_http(http: Http, stream: TcpStream, read: Vec<u8>, watched: &Owne
         ended = connection.as_mut() => ended,
         () = stopping.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            // What was asked already is answered; whoever waits comes back when there is a service again.
+            tokio::time::timeout(ANSWER_TIME_MAX, connection).await.unwrap_or(Ok(()))
         }
         // A wait whose client is gone is given up, also when more was sent behind the question.
         () = hung_up(watched) => Ok(()),

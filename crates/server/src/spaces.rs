@@ -54,7 +54,11 @@ impl Spaces {
             // Those that nobody is opening any more.
             all.retain(|_, opening| Arc::strong_count(opening) > 1);
             if self.opened().len() + all.len() >= SPACES_MAX && !all.contains_key(space) {
-                return Err(NoKeeper::TooMany);
+                // Some may have been looked at, and nothing more.
+                self.open.write().expect("no holder panics").retain(|_, keeper| !keeper.is_unused());
+                if self.opened().len() + all.len() >= SPACES_MAX {
+                    return Err(NoKeeper::TooMany);
+                }
             }
             all.entry(space.clone()).or_default().clone()
         };
@@ -113,6 +117,8 @@ impl Spaces {
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper_core::command::{Actor, Command};
+    use lockkeeper_core::session::{AgentName, SessionId};
     use lockkeeper_engine::{BoxFuture, Durability, Embedded, Ledger};
 
     use super::*;
@@ -152,6 +158,27 @@ mod tests {
         assert_eq!(spaces.engine.spaces().await, Ok(Vec::new()));
         spaces.keeper(&space).await.expect("whoever uses it makes it");
         assert_eq!(spaces.engine.spaces().await.map(|spaces| spaces.len()), Ok(1));
+    }
+
+    /// Where opening takes no room, as in a Redis, whoever looks at any number of names keeps nobody from using one.
+    #[tokio::test]
+    async fn spaces_that_were_only_looked_at_make_room() {
+        let stopping = CancellationToken::new();
+        let spaces = Spaces::new(Arc::new(Memory::new()), Settings::default(), Arc::default(), stopping);
+        let space = |number: usize| Space::parse(&format!("team/{number}")).expect("a name");
+        let used = spaces.keeper(&space(0)).await.expect("a keeper");
+        let (session, agent) = (SessionId::parse("a").expect("a name"), AgentName::parse("a").expect("a name"));
+        let actor = Actor { session, agent, agent_type: None, bound: false };
+        used.ask(Command::OpenSession { actor }).await.expect("a session");
+        drop(used);
+        let watched = spaces.keeper(&space(1)).await.expect("a keeper");
+        for number in 2..SPACES_MAX + 10 {
+            spaces.looked_at(&space(number)).await.expect("a keeper");
+        }
+        assert!(spaces.if_open(&space(0)).is_some(), "somebody used it");
+        assert!(spaces.if_open(&space(1)).is_some(), "somebody has it");
+        drop(watched);
+        assert!(spaces.all().len() <= SPACES_MAX);
     }
 
     #[tokio::test]

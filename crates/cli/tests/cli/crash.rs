@@ -97,6 +97,21 @@ fn stopping_is_quick_and_whoever_waits_comes_back() {
 }
 
 #[test]
+fn stopping_waits_for_nobody_who_waits_over_http() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);
+    let body = r#"{"agent_id":"b","file_path":"x","wait_ms":60000}"#;
+    // The second goes the general way: it has a header that is not ordinary.
+    let waiting: Vec<_> = ["", "X-Odd: 1\r\n"].map(|odd| serving.send("locks/acquire", odd, body)).into();
+    house.wait_for_waiters(2);
+    let began = std::time::Instant::now();
+    assert_eq!(house.say("x", &["stop"]).code, 0);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    drop(waiting);
+}
+
+#[test]
 fn stopping_releases_nothing() {
     let house = House::new();
     house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);

@@ -1,6 +1,7 @@
 //! A repository and a home of its own for each test, and the program in it.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -163,6 +164,17 @@ pub(crate) struct Serving {
     pub credential: String,
 }
 
+/// A request as it goes over the wire, with one more header.
+pub(crate) fn request(route: &str, host: &str, credential: &str, odd: &str, body: &str) -> Vec<u8> {
+    let head = format!(
+        "POST /{route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n{odd}\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        credential.trim(),
+        body.len()
+    );
+    head.into_bytes()
+}
+
 impl Serving {
     /// curl, with the credential; the status and the body.
     pub(crate) fn curl(&self, path: &str, more: &[&str]) -> (u16, String) {
@@ -170,6 +182,14 @@ impl Serving {
         let mut arguments = vec!["-H", &bearer];
         arguments.extend(more);
         self.curl_bare(path, &arguments)
+    }
+
+    /// Sends a request, with one more header, and hears nothing of it yet.
+    pub(crate) fn send(&self, route: &str, odd: &str, body: &str) -> TcpStream {
+        let host = self.url.strip_prefix("http://").expect("an address");
+        let mut stream = TcpStream::connect(host).expect("a service");
+        stream.write_all(&request(route, host, &self.credential, odd, body)).expect("a request");
+        stream
     }
 
     pub(crate) fn curl_bare(&self, path: &str, more: &[&str]) -> (u16, String) {

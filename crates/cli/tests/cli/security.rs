@@ -6,18 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::house::House;
-
-/// A request as it goes over the wire, with one more header.
-fn request(route: &str, host: &str, credential: &str, odd: &str, body: &str) -> Vec<u8> {
-    let head = format!(
-        "POST /{route} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n{odd}\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        credential.trim(),
-        body.len()
-    );
-    head.into_bytes()
-}
+use crate::house::{House, request};
 
 const JSON: [&str; 2] = ["-H", "Content-Type: application/json"];
 

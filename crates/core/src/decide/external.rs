@@ -99,6 +99,11 @@ impl State {
         self.held_on(file).iter().map(|lock| lock.expires).max()
     }
 
+    /// Whether somebody was seen to have taken this file without asking here.
+    pub fn is_external(&self, file: &Key) -> bool {
+        self.own_on_key(&SessionId::external(), file).next().is_some()
+    }
+
     pub fn has_external(&self) -> bool {
         self.locks_of(&SessionId::external()).next().is_some()
     }

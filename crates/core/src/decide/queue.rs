@@ -12,7 +12,7 @@ use crate::mode::Mode;
 use crate::outcome::{Answer, Outcome};
 use crate::planted::{self, Bug};
 use crate::session::SessionId;
-use crate::waiter::Rank;
+use crate::waiter::{Place, Rank};
 
 impl Deciding<'_> {
     /// Hands what came free to those whose turn it is. Whoever is gone, or has waited long enough, makes room for the
@@ -81,11 +81,12 @@ impl Deciding<'_> {
     }
 
     /// All of them leave before anybody is looked for to take their place: thousands may go with one connection.
-    pub(super) fn withdraw(&mut self, waiters: &[WaiterId]) -> Outcome {
+    pub(super) fn withdraw(&mut self, places: &[Place]) -> Outcome {
         let mut freed = BTreeSet::new();
-        for id in waiters {
-            let Some(waiter) = self.state.waiter(*id).cloned() else { continue };
-            self.record(Event::Withdrawn { waiter: *id, why: Withdrawal::Disconnected });
+        for place in places {
+            let there = self.state.waiter(place.waiter).filter(|waiter| waiter.place() == *place);
+            let Some(waiter) = there.cloned() else { continue };
+            self.record(Event::Withdrawn { waiter: place.waiter, why: Withdrawal::Disconnected });
             freed.extend(targets(&waiter.asked.wants));
         }
         self.hand_over(freed.into_iter().collect());

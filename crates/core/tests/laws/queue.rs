@@ -7,6 +7,7 @@ use lockkeeper_core::limits::CIRCLE_STEPS_MAX;
 use lockkeeper_core::outcome::{Blocker, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::time::Millis;
+use lockkeeper_core::waiter::Place;
 
 use crate::house::{House, busy, wanting};
 
@@ -386,14 +387,27 @@ fn thousands_who_leave_together_make_room_for_the_next_once() {
         house.queue(&format!("w{}", number / 60), &["x~"], 5);
     }
     house.queue("patient", &["x"], 5);
-    let mut leaving: Vec<_> = house.state.waiters().map(|waiter| (waiter.rank(), waiter.id())).collect();
-    leaving.sort_unstable();
+    let mut leaving: Vec<_> = house.state.waiters().map(|waiter| (waiter.rank(), waiter.place())).collect();
+    leaving.sort_unstable_by_key(|(rank, _)| *rank);
     leaving.pop();
-    let waiters = leaving.into_iter().map(|(_, id)| id).collect();
-    house.tell(Command::Withdraw { waiters });
+    let places = leaving.into_iter().map(|(_, place)| place).collect();
+    house.tell(Command::Withdraw { places });
     assert_eq!(house.state.waiter_count(), 1);
     house.release("a", "x");
     assert_eq!(house.holders("x"), ["patient"]);
+}
+
+#[test]
+fn nobody_is_withdrawn_by_a_number_that_was_another_s_before_the_past_was_rewritten() {
+    let mut house = House::new();
+    house.granted("a", "x");
+    house.queue("b", &["x"], 5);
+    let place = house.state.waiters().next().expect("somebody waits").place();
+    let elsewhere = Place { queued: place.queued.plus(Millis(1)), ..place };
+    house.tell(Command::Withdraw { places: vec![elsewhere] });
+    assert_eq!(house.state.waiter_count(), 1);
+    house.tell(Command::Withdraw { places: vec![place] });
+    assert_eq!(house.state.waiter_count(), 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Getting a batch into the ledger, whatever the ledger says: it moved, it is full, nobody knows, it is not what it was.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use super::Running;
 use crate::desk::{Asked, Folded, Rewritten};
-use crate::keeper::Failure;
+use crate::keeper::{Failure, OutsideLook};
 use crate::outside;
 
 /// How often a batch of unknown outcome is tried again while the ledger can be read and does not have it.
@@ -57,7 +58,7 @@ impl Running {
             let Some(batch) = self.desk.decide(id, now, asked) else {
                 match self.unrecorded(&doubtful).await {
                     Ok(decided) => return decided,
-                    Err(again) => asked = still_true(again),
+                    Err(again) => asked = self.still_true(again),
                 }
                 if asked.is_empty() {
                     return Decided::Outdated;
@@ -88,7 +89,7 @@ impl Running {
                     if let Some(decided) = self.settled_by(delta, &doubtful, &asked) {
                         return decided;
                     }
-                    asked = still_true(asked);
+                    asked = self.still_true(asked);
                 }
                 Append::Taken(theirs) => {
                     asked = self.desk.give_up();
@@ -116,7 +117,7 @@ impl Running {
                     if let Some(decided) = self.look_for(&doubtful, &asked, &error, spent).await {
                         return decided;
                     }
-                    asked = still_true(asked);
+                    asked = self.still_true(asked);
                 }
                 Append::Down(error) => {
                     asked = self.desk.give_up();
@@ -291,15 +292,43 @@ impl Running {
         Err(Failure::Unavailable("what clients outside of Lockkeeper hold could not be written down".to_owned()))
     }
 
+    /// One look for all who want to look at files, so that nobody waits for as many as there are. If the engine is away: why.
+    pub(super) async fn look_for_all(&mut self, looks: Vec<OutsideLook>, mut away: Option<Failure>) -> Option<Failure> {
+        let keys: BTreeSet<Key> = looks.iter().flat_map(|look| look.keys.iter().cloned()).collect();
+        let keys: Vec<Key> = keys.into_iter().collect();
+        for some in keys.chunks(OUTSIDE_LOOK_MAX) {
+            if away.is_none() {
+                away = self.look_at(some).await.err();
+            }
+        }
+        for look in looks {
+            let _ = look.reply.send(away.clone().map_or(Ok(()), Err));
+        }
+        away
+    }
+
     /// What others take of these files outside of the ledger, or no longer take.
     async fn seen(&self, keys: &[Key]) -> Result<Vec<External>, EngineError> {
         let theirs = self.ledger.look_outside(keys.iter().map(outside::name).collect()).await?;
-        let taken: Vec<External> = theirs.iter().filter_map(outside::external).collect();
+        let taken = theirs.iter().filter_map(outside::external).map(|seen| (seen.key.clone(), seen));
+        let mut taken: HashMap<Key, External> = taken.collect();
         let gone = |key: &Key| External { key: key.clone(), left: None, endless: false };
-        let theirs = |key: &Key| taken.iter().find(|seen| seen.key == *key).cloned();
-        let known = self.desk.state().external();
-        let seen = keys.iter().map(|key| theirs(key).unwrap_or_else(|| gone(key)));
-        Ok(seen.filter(|seen| seen.left.is_some() || known.contains(&seen.key)).collect())
+        let state = self.desk.state();
+        let seen = keys.iter().map(|key| taken.remove(key).unwrap_or_else(|| gone(key)));
+        Ok(seen.filter(|seen| seen.left.is_some() || state.is_external(&seen.key)).collect())
+    }
+
+    /// What others were seen to hold was true of the ledger as it was then: somebody may have got it since, and is not to lose it.
+    /// What nobody here holds now is still worth knowing, or the same would be tried, and taken, again.
+    fn still_true(&self, mut asked: Vec<Asked>) -> Vec<Asked> {
+        let state = self.desk.state();
+        for asked in &mut asked {
+            if let Command::SeeExternal { seen } = &mut asked.command {
+                seen.retain(|seen| seen.left.is_some() && state.held_until(&seen.key).is_none());
+            }
+        }
+        asked.retain(|asked| !matches!(&asked.command, Command::SeeExternal { seen } if seen.is_empty()));
+        asked
     }
 
     /// First of all: whoever asks for what went is told that it is lost, not that nobody holds it.
@@ -431,12 +460,6 @@ pub(super) enum Decided {
 
 fn seeing(seen: Vec<External>) -> Asked {
     Asked { ticket: None, command: Command::SeeExternal { seen } }
-}
-
-/// What others were seen to hold was true of the ledger as it was then: somebody may have got it since, and is not to lose it.
-fn still_true(mut asked: Vec<Asked>) -> Vec<Asked> {
-    asked.retain(|asked| !matches!(asked.command, Command::SeeExternal { .. }));
-    asked
 }
 
 /// Has the rules know what others hold, before everything else and beside what they know already.

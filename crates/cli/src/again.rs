@@ -3,7 +3,7 @@
 use lockkeeper_wire::answer::Refused;
 
 /// Waits that are suggested, in seconds.
-const WAITS: [u64; 6] = [30, 60, 300, 900, 1800, 3600];
+const WAITS: [u64; 10] = [30, 60, 300, 900, 1800, 2700, 3600, 7200, 14_400, 28_800];
 
 /// Commands that can be pasted as they are: made from what was typed, so that they mean the same here.
 pub(crate) fn commands(refused: &Refused, keys: &[String]) -> Vec<String> {
@@ -17,6 +17,12 @@ pub(crate) fn commands(refused: &Refused, keys: &[String]) -> Vec<String> {
     }
     found.push(joined(with_wait(&typed, wait_for(refused))));
     found
+}
+
+/// The command with this wait.
+pub(crate) fn waiting(wait: &str) -> String {
+    let typed: Vec<String> = std::env::args().collect();
+    joined(with_wait(&typed, wait.to_owned()))
 }
 
 /// The command with another word in the place of one; `None`: that one does not stand by itself.
@@ -63,7 +69,11 @@ fn wait_for(refused: &Refused) -> String {
     let longest =
         refused.conflicts.iter().filter_map(|conflict| conflict.expires_in_ms).max().unwrap_or(0).div_ceil(1000);
     let secs = WAITS.into_iter().find(|wait| *wait >= longest).unwrap_or(28_800);
-    if secs < 60 { format!("{secs}s") } else { format!("{}m", secs / 60) }
+    match secs {
+        0..60 => format!("{secs}s"),
+        60..3600 => format!("{}m", secs / 60),
+        _ => format!("{}h", secs / 3600),
+    }
 }
 
 fn joined(words: impl Iterator<Item = String>) -> String {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use lockkeeper_client::{Client, Identity};
+use lockkeeper_wire::answer::Changed;
 use lockkeeper_wire::operation::Operation;
-use lockkeeper_wire::request::Asker;
+use lockkeeper_wire::request::{Asker, RenewRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +19,8 @@ use crate::{start, who};
 
 /// A wait that is shorter is not worth a word.
 const MOMENT: Duration = Duration::from_millis(300);
+/// How often somebody who waits beats for what the session holds, at least; more often if it would not live so long.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
@@ -102,16 +105,25 @@ impl Context {
         Ok(client.call_within(operation, &body, patience * rounds)?)
     }
 
-    /// Says that a command waits, if it does so for longer than a moment.
+    /// Says that a command waits, if it does so for longer than a moment, and keeps alive what its session holds meanwhile, until what
+    /// comes back is dropped.
     pub(crate) fn says_it_waits(&self, patience: Duration) -> Option<mpsc::Sender<()>> {
-        if patience.is_zero() || self.global.json {
+        if patience.is_zero() {
             return None;
         }
         let (answered, waits) = mpsc::channel::<()>();
+        let (is_told, asking) = (!self.global.json, self.client().ok().zip(self.identity().ok()));
         std::thread::spawn(move || {
-            if waits.recv_timeout(MOMENT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let patience = output::millis(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
-                note!("Waiting in the queue for up to {patience}; lockkeeper lock list shows who holds it.");
+            let mut pause = MOMENT;
+            let mut told = !is_told;
+            while waits.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if !std::mem::replace(&mut told, true) {
+                    let patience = output::millis(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
+                    note!(
+                        "Waiting in the queue for up to {patience}; lockkeeper lock list and room list show who is in the way."
+                    );
+                }
+                pause = asking.as_ref().map_or(BEAT_EVERY, |(client, identity)| beat(client, identity));
             }
         });
         Some(answered)
@@ -132,4 +144,11 @@ impl Context {
         }
         Ok(self.client()?.call(operation, &body)?)
     }
+}
+
+/// Renews all that a session holds. When to do so again.
+fn beat(client: &Client, identity: &Identity) -> Duration {
+    let renewed: Result<Changed, _> = client.call(Operation::Renew, &identity.sign(RenewRequest::default()));
+    let shortest = renewed.ok().and_then(|renewed| renewed.locks.iter().map(|lock| lock.ttl_ms).min());
+    shortest.map_or(BEAT_EVERY, |ttl_ms| BEAT_EVERY.min(Duration::from_millis(ttl_ms / 3)))
 }

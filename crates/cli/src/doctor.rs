@@ -84,7 +84,8 @@ fn space(config: &Config) -> anyhow::Result<String> {
 
 fn examine(context: &Context, config: &Config) -> Vec<Finding> {
     let (settings, policy) = (config.settings(), config.policy());
-    let to_serve = to_serve(config, settings.is_ok(), policy.is_ok());
+    let home = home(&config.home);
+    let to_serve = to_serve(config, settings.is_ok(), policy.is_ok(), home.well);
     let can_start = to_serve.well;
     let mut findings = vec![
         match settings {
@@ -125,7 +126,7 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
                 ill("policy", format!("{error:#}"), "correct it, then lockkeeper policy reload if a service runs")
             }
         },
-        home(&config.home),
+        home,
         private("credential", &config.credential_file(), 0o077),
         disk(&config.home),
     ];
@@ -134,11 +135,12 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
 }
 
 /// Whether a service could start, if none runs or the one that runs ends.
-fn to_serve(config: &Config, settings_well: bool, policy_well: bool) -> Finding {
+fn to_serve(config: &Config, settings_well: bool, policy_well: bool, home_well: bool) -> Finding {
     match serve::check(config) {
         Err(failure) => ill("to serve", describe(&failure), "correct it: no service starts with it"),
         Ok(()) if !settings_well => ill("to serve", "no service starts with these settings", "see the line settings"),
         Ok(()) if !policy_well => ill("to serve", "no service starts with this policy", "see the line policy"),
+        Ok(()) if !home_well => ill("to serve", "no service starts in this home", "see the line home"),
         Ok(()) => well("to serve", "nothing keeps a service from starting"),
     }
 }
@@ -148,12 +150,17 @@ fn home(path: &Path) -> Finding {
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let may_write = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
     match private("home", path, 0o077) {
-        finding if finding.well && may_write.is_err() => {
+        finding if finding.well && (may_write.is_err() || !can_be_made(path, there)) => {
             let found = format!("{}: nothing can be written to {}", path.display(), there.display());
             ill("home", found, "set LOCKKEEPER_HOME to a folder that you may write to")
         }
         finding => finding,
     }
+}
+
+/// Whether a folder is there, or lies on a file system where one can be made.
+fn can_be_made(path: &Path, there: &Path) -> bool {
+    path == there || rustix::fs::statvfs(there).is_ok_and(|found| found.f_blocks > 0)
 }
 
 /// Whether others are kept out of a file or folder.

@@ -197,7 +197,10 @@ impl Check {
             ..FeatureCheckRequest::default()
         };
         let patience = Duration::from_millis(wait.map_or(0, |wait| wait.0));
-        let answer: FeatureChecked = context.ask_within(Operation::CheckFeature, request, patience)?;
+        let asked = context.ask_within(Operation::CheckFeature, request, patience);
+        // The same command, with a wait: whoever finishes still wants to.
+        let answer: FeatureChecked =
+            asked.map_err(|failure: Failure| failure.hinting(Word::Paused, |_| again::waiting("10m")))?;
         if context.global.json {
             output::json(&answer);
         } else {

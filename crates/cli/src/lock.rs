@@ -17,6 +17,7 @@ use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::output::note;
 use crate::place::InvalidPath;
 use crate::{again, lines, output};
 
@@ -58,6 +59,11 @@ impl Lock {
 /// What was typed, as the service knows it.
 pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> {
     let (file_path, lines) = key_and_lines(context, typed)?;
+    if context.config()?.place.is_named_from_the_top(typed) && !context.global.json {
+        note!(
+            "{file_path} is not there: paths are read from this folder, and {typed} lies at the top of the repository."
+        );
+    }
     let Some(lines) = lines else { return Ok(LockSpec { file_path, ..LockSpec::default() }) };
     let span = Span::parse(&lines).map_err(|error| {
         let path = typed.rsplit_once(':').map_or(typed, |(path, _)| path);
@@ -95,7 +101,7 @@ pub(crate) fn whole_key(context: &Context, typed: &str) -> Result<String, Failur
         Some(_) => Err(Failure::Question {
             word: Word::InvalidRange,
             message: format!("'{typed}' names lines of a file; here only a whole file can be meant."),
-            hint: Some(format!("write {file_path}")),
+            hint: Some(format!("write {}", typed.rsplit_once(':').map_or(typed, |(path, _)| path))),
         }),
     }
 }

@@ -40,8 +40,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use lockkeeper_wire::word::Word;
-
 use crate::context::{Context, Global};
 use crate::failure::Failure;
 use crate::output::note;
@@ -132,9 +130,7 @@ fn main() -> ExitCode {
     let Cli { global, verb } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let Some(refused) = slip::told(&error, &Cli::command()) else { error.exit() };
-            output::refused(&refused);
-            return ExitCode::from(Word::InvalidRequest.exit_code());
+            return slip::report(&error, &Cli::command());
         }
     };
     let context = Context::new(global);

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle, presets};
 use lockkeeper_core::text::is_unprintable;
 use lockkeeper_core::time::Millis;
 use lockkeeper_wire::answer::{LockView, Refused};
@@ -77,6 +77,9 @@ const FRAMED: TableStyle = TableStyle::new()
     .content_lines(ContentLineStyle::new('│', '│', '│'))
     .bottom_border(LineStyle::new('└', '─', '┴', '┘'));
 
+/// Columns that are never broken, however narrow the terminal is.
+const WHOLE_COLUMNS: [&str; 3] = ["ID", "Lines", "Token"];
+
 const BOLD: Style = Style::new().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 const DIM: Style = Style::new().dimmed();
@@ -131,6 +134,12 @@ pub(crate) fn table<const N: usize>(titles: [&str; N], rows: impl IntoIterator<I
             table.set_width(width);
         }
         table.set_header(titles);
+        // What is copied from a table stays in one piece.
+        for (column, title) in table.column_iter_mut().zip(titles) {
+            if WHOLE_COLUMNS.contains(&title) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
     } else {
         table.load_style(presets::NOTHING);
         table.set_header(titles.map(str::to_uppercase));

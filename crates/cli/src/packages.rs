@@ -164,7 +164,7 @@ impl Take {
             ..AcquireRequest::default()
         };
         let patience = std::time::Duration::from_millis(wait.map_or(0, |wait| wait.0));
-        let answer: Changed = context.ask_within(Operation::Acquire, request, patience)?;
+        let answer: Changed = context.ask_within(Operation::Acquire, request, patience).map_err(Failure::waited)?;
         if context.global.json {
             output::json(&answer);
             return Ok(());

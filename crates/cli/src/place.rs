@@ -82,7 +82,9 @@ impl Place {
         };
         let git = inside.components().next().is_some_and(|first| first.as_os_str().eq_ignore_ascii_case(".git"));
         if stars.is_empty() && !git && resolved.is_dir() {
-            let tree = if text.is_empty() { "**".to_owned() } else { format!("{text}/**") };
+            // As it would be typed here.
+            let tree =
+                if typed.trim_end_matches('/') == "." { "**" } else { &format!("{}/**", typed.trim_end_matches('/')) };
             return Err(invalid(typed, &format!("it is a folder; lock '{tree}' for everything in it")));
         }
         let key = match (text, stars) {
@@ -92,6 +94,14 @@ impl Place {
         };
         checked(&key)?;
         Ok(key)
+    }
+
+    /// Somebody in a folder of the repository who names a file from its top, by mistake: there is one, and none here.
+    pub(crate) fn is_named_from_the_top(&self, typed: &str) -> bool {
+        let path = typed.rsplit_once(':').filter(|(_, lines)| Span::is_meant_by(lines)).map_or(typed, |(path, _)| path);
+        let stem = split_stars(path).0;
+        let is_there = |folder: &Path| std::fs::symlink_metadata(folder.join(stem)).is_ok();
+        self.here != self.root && Path::new(stem).is_relative() && !is_there(&self.here) && is_there(&self.root)
     }
 
     /// A key as a document of the repository names it: its paths are relative to the root, wherever the command is.
@@ -334,7 +344,13 @@ mod tests {
             let refused = place.key(typed).expect_err(typed);
             assert_eq!(refused.word, Word::InvalidPath, "{typed}: {refused:?}");
         }
-        assert!(place.key("src").unwrap_err().message.contains("src/**"));
+        assert!(place.key("src").unwrap_err().message.contains("'src/**'"));
+        let inside = Place::around(&root.join("src")).unwrap();
+        assert!(inside.key(".").unwrap_err().message.contains("'**'"));
+        assert!(inside.key("deep/").unwrap_err().message.contains("'deep/**'"));
+        assert!(inside.is_named_from_the_top("src/a.rs:1-5") && inside.is_named_from_the_top("src/**"));
+        assert!(!inside.is_named_from_the_top("a.rs") && !inside.is_named_from_the_top("new.rs"));
+        assert!(!place.is_named_from_the_top("src/a.rs"));
         assert_eq!(place.key("src/**").as_deref(), Ok("src/**"));
         for typed in [".git/index", ".git", "./.git", ".git/**", "src/../.git/config", ".GIT/index"] {
             let refused = place.key(typed).expect_err(typed);

@@ -10,6 +10,7 @@ use lockkeeper_wire::answer::{RoomChanged, RoomList};
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RoomRequest, StatusRequest};
+use lockkeeper_wire::word::Word;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -67,7 +68,7 @@ impl Open {
         let own = context.identity()?.session;
         let others = answer.room.as_ref().filter(|room| room.session_id != own);
         match others {
-            None => told_own(&answer, busy),
+            None => told_own(&answer, &self.file, busy),
             Some(room) => {
                 let (file, left) = (output::bold(&answer.file_path), output::millis(room.busy_for_ms));
                 say!(
@@ -86,22 +87,31 @@ impl Open {
 }
 
 /// A room that is open for longer already stays open for longer.
-fn told_own(answer: &RoomChanged, asked: Millis) {
+fn told_own(answer: &RoomChanged, typed: &str, asked: Millis) {
     let left = answer.room.as_ref().map_or(asked.0, |room| room.busy_for_ms);
-    let file = &answer.file_path;
     let before = if left > asked.0 {
-        format!(", as it was opened before; lockkeeper room close {} ends it", again::quoted(file))
+        format!(", as it was opened before; lockkeeper room close {} ends it", again::quoted(typed))
     } else {
         String::new()
     };
-    say!("Agents keep out of {} for {}{before}", output::bold(file), output::rounded(left));
+    say!("Agents keep out of {} for {}{before}", output::bold(&answer.file_path), output::rounded(left));
 }
 
 impl Close {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let file_path = Some(lock::whole_key(context, &self.file)?);
-        let answer: RoomChanged =
-            context.ask(Operation::CloseRoom, RoomRequest { file_path, ..RoomRequest::default() })?;
+        let asked = context.ask(Operation::CloseRoom, RoomRequest { file_path, ..RoomRequest::default() });
+        let answer: RoomChanged = asked.map_err(|failure: Failure| {
+            failure.hinting(Word::NotOwner, |refused| match refused.conflicts.first() {
+                // From another terminal, a person is another session.
+                Some(room) => format!(
+                    "if that is you: lockkeeper --session {} room close {}",
+                    again::quoted(&room.session_id),
+                    again::quoted(&self.file)
+                ),
+                None => "lockkeeper room list".to_owned(),
+            })
+        })?;
         if context.global.json {
             output::json(&answer);
         } else {

@@ -24,7 +24,8 @@ Examples:
 /// How often the lock is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The command's exit code is passed on. If a lock is lost, the command is ended: SIGTERM, and SIGKILL after 5 s.
+/// The command's exit code is passed on. If a lock is lost, the command is ended: SIGTERM, and SIGKILL after 5 s. It finds the fencing
+/// token in LOCKKEEPER_FENCING_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
@@ -110,7 +111,7 @@ pub(crate) fn lock_lost(lost: &Lost) -> Failure {
     Failure::Question {
         word: Word::LockLost,
         message: format!("{target} was lost: {}.", lost.why),
-        hint: Some(format!("lockkeeper lock list '{}' shows who has it now", lost.lock.file_path)),
+        hint: Some("lockkeeper lock list".to_owned()),
     }
 }
 

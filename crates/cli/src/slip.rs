@@ -1,17 +1,48 @@
-//! Verbs that were typed without the word before them: `lockkeeper acquire` for `lockkeeper lock acquire`.
+//! Commands that are no commands: what was typed wrongly, and what was probably meant.
+
+use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 use lockkeeper_wire::answer::Refused;
 use lockkeeper_wire::word::Word;
 
-use crate::again;
+use crate::{again, output};
 
 /// The group that is meant by a verb that several have.
 const FIRST: &str = "lock";
 
-/// What to say in place of clap, which knows only words that are spelt alike.
-pub(crate) fn told(error: &Error, program: &Command) -> Option<Refused> {
+/// Tells what is wrong with what was typed, in the form that was asked for.
+pub(crate) fn report(error: &Error, program: &Command) -> ExitCode {
+    let own = behind_a_group(error, program);
+    let wants_json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
+    // Help and the version come this way, too, and are no errors.
+    match own {
+        Some(refused) if !wants_json => output::refused(&refused),
+        _ if !wants_json || !error.use_stderr() => error.exit(),
+        own => output::json(&own.unwrap_or_else(|| in_words(error))),
+    }
+    ExitCode::from(Word::InvalidRequest.exit_code())
+}
+
+/// What clap says of it, as a refusal.
+fn in_words(error: &Error) -> Refused {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
+    let message: Vec<&str> = message.split_whitespace().collect();
+    Refused {
+        error: Word::InvalidRequest.text().to_owned(),
+        message: message.join(" "),
+        hint: usage.map(str::to_owned),
+        ..Refused::default()
+    }
+}
+
+/// A verb that was typed without the word before it, `lockkeeper acquire` for `lockkeeper lock acquire`: clap knows only words that are
+/// spelt alike.
+fn behind_a_group(error: &Error, program: &Command) -> Option<Refused> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }

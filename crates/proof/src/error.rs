@@ -118,7 +118,9 @@ impl Error {
             Error::SequenceMismatch { .. } => Some("read the ledger again, decide again, and append again"),
             Error::RetriesExceeded { .. } => Some("try again later: many write at the same time"),
             Error::LockTimeout { .. } => Some("try again, or see who holds it: lockkeeper proof status DIR"),
-            Error::NodeLocked(_, false) => Some("wait for its expiry, or work on a different node"),
+            Error::NodeLocked(_, false) => {
+                Some("if it is yours, refresh it; else wait for its expiry, or work on a different node")
+            }
             Error::NodeLocked(_, true) => Some("lockkeeper proof reap DIR frees what is expired"),
             Error::ClaimExpired { .. } => Some("claim it again, and work on only if you get it"),
             Error::ProfileUnknown(_) => Some("say which: --profile doc or --profile af"),

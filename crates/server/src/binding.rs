@@ -41,6 +41,19 @@ impl Users {
         }
     }
 
+    /// These live as long as their TTL from now on, and no longer as long as a connection.
+    pub(crate) fn unbind(&self, space: &Space, session: &SessionId, locks: &[LockId]) {
+        if locks.is_empty() {
+            return;
+        }
+        let mut uses = self.uses();
+        for lock in locks {
+            if let Some(used) = uses.get_mut(&(space.clone(), session.clone(), *lock)) {
+                used.bound = false;
+            }
+        }
+    }
+
     /// One connection less. `true`: it was the last, and the lock lived as long as that.
     fn leave(&self, used: Used) -> bool {
         let mut uses = self.uses();
@@ -49,9 +62,9 @@ impl Users {
         used.get().connections == 0 && used.remove().bound
     }
 
-    /// Whether more than one connection uses a lock.
-    pub(crate) fn is_shared(&self, used: &Used) -> bool {
-        self.uses().get(used).is_some_and(|used| used.connections > 1)
+    /// Whether a lock goes on when one of its connections uses it no more: another one does, or it was asked for by itself meanwhile.
+    pub(crate) fn outlives_one(&self, used: &Used) -> bool {
+        self.uses().get(used).is_some_and(|used| used.connections > 1 || !used.bound)
     }
 }
 

@@ -13,9 +13,10 @@ pub(crate) fn told(operation: Operation, status: u16, answer: &Value, beats: boo
         [] => said,
         lost => {
             // A heartbeat only names what was lost; whoever watches over it knows why.
-            let one = |lost: &Value| match lost.as_str() {
-                Some(target) => target.to_owned(),
-                None => format!("{} ({})", text(lost, "file_path"), text(lost, "why")),
+            let one = |lost: &Value| match (lost.as_str(), lost["why"].as_str()) {
+                (Some(target), _) => target.to_owned(),
+                (None, Some(why)) => format!("{} ({why})", text(lost, "file_path")),
+                (None, None) => text(lost, "file_path").to_string(),
             };
             let lost: Vec<String> = lost.iter().map(one).collect();
             format!("lock_lost: {}. Stop editing there, and acquire again.\n{said}", lost.join(", "))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper_core::key::{InvalidKey, Target};
 use lockkeeper_core::lock::Lock;
-use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, NotFound, Refusal, Skip};
+use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict, NotFound, Refusal, Skip};
 use lockkeeper_core::span::{InvalidRange, Span};
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
@@ -121,10 +121,8 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                     lock.target, lock.agent, lock.session
                 ),
             );
-            no.body.conflicts = vec![viewer.conflict(&lockkeeper_core::outcome::Conflict {
-                wanted: lock.target.clone(),
-                with: Blocker::Held(lock.clone()),
-            })];
+            no.body.conflicts =
+                vec![viewer.conflict(&Conflict { wanted: lock.target.clone(), with: Blocker::Held(lock.clone()) })];
             if lock.session.is_external() {
                 // No command to paste: the name may hold anything, and where that Redis is, is not for everybody.
                 return no.hint(format!(
@@ -136,12 +134,16 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
         }
         Refusal::NotInRoom { room } => {
             let more = room.until.since(viewer.now.time);
-            No::new(
+            let mut no = No::new(
                 Word::NotOwner,
                 format!("{} is in the room of {} for {more} more; only they may leave it.", room.agent, room.key),
-            )
+            );
+            no.body.conflicts = vec![viewer.conflict(&Conflict {
+                wanted: Target { key: room.key.clone(), span: Span::WHOLE },
+                with: Blocker::Room(room.clone()),
+            })];
             // From another terminal, a person is another session.
-            .hint(format!("if that is you: lockkeeper --session {} room close '{}'", room.session, room.key))
+            no.hint(format!("if that is you: lockkeeper --session {} room close '{}'", room.session, room.key))
         }
         Refusal::NotFound { what } => not_found(what),
         Refusal::RateLimited { limit, window, retry_after } => {
@@ -192,10 +194,8 @@ pub(crate) fn paused(by: &Lock, viewer: Viewer) -> No {
         Word::Paused,
         format!("Feature {feature} is paused by {}{why} for {more} more; what you hold stays yours.", by.agent),
     );
-    no.body.conflicts = vec![viewer.conflict(&lockkeeper_core::outcome::Conflict {
-        wanted: by.target.clone(),
-        with: Blocker::Held(Arc::new(by.clone())),
-    })];
+    no.body.conflicts =
+        vec![viewer.conflict(&Conflict { wanted: by.target.clone(), with: Blocker::Held(Arc::new(by.clone())) })];
     no.hint(format!("lockkeeper feature check {feature} --wait 10m"))
 }
 

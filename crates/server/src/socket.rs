@@ -258,8 +258,10 @@ impl Connection {
         }
         if let Some(Acquired { space, actor, locks, had, ports }) = &reply.granted {
             let same = |binding: &&mut Binding| binding.actor.session == actor.session && binding.space() == space;
-            if let Some(binding) = self.bindings.iter_mut().find(same) {
-                binding.add(locks, had, *ports);
+            match self.bindings.iter_mut().find(same) {
+                Some(binding) => binding.add(locks, had, *ports),
+                // Whoever asks without being attached wants it for its TTL, whoever else has it meanwhile.
+                None => self.service.users.unbind(space, &actor.session, had),
             }
         }
         frame(id, reply.status, false, &reply.body, out);

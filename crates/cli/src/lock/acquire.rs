@@ -152,8 +152,11 @@ fn told(context: &Context, answer: &Value) -> Result<(), Failure> {
         None => serde_json::from_value(answer.clone()).map(|lock| vec![lock]),
     }
     .map_err(anyhow::Error::from)?;
-    let verb = if answer["action"] == "refreshed" { "Renewed" } else { "Acquired" };
+    // Of a set, some may have been held before.
+    let refreshed: Vec<String> = serde_json::from_value(answer["refreshed"].clone()).unwrap_or_default();
     for lock in &locks {
+        let had = answer["action"] == "refreshed" || refreshed.contains(&lock.lock_id);
+        let verb = if had { "Refreshed" } else { "Acquired" };
         say!(
             "{verb} {} as {} for {}, fencing token {}",
             lock::described(lock),

@@ -334,3 +334,16 @@ fn status_shows_the_ttl_that_counts_here() {
     assert!(status.contains("TTL 2 min here (30 s for whoever asks the service itself), heartbeat"), "{status}");
     assert_eq!(house.json("a", &["lock", "acquire", "f"])["ttl_ms"], 120_000);
 }
+
+#[test]
+fn what_config_get_says_config_set_takes() {
+    let house = House::new();
+    for length in ["7d", "1d12h", "90m"] {
+        assert_eq!(house.say("a", &["config", "set", "lock.history_ttl", length]).code, 0, "{length}");
+        let said = house.say("a", &["config", "get", "lock.history_ttl"]);
+        assert!(said.code == 0 && said.out.trim() == length, "{said:?}");
+    }
+    for wrong in ["d", "7days7", "-1d", "1d-1h", "99999999999999999999d"] {
+        assert_eq!(house.say("a", &["config", "set", "--", "lock.history_ttl", wrong]).code, 2, "{wrong}");
+    }
+}

@@ -25,7 +25,8 @@ fn a_feature_is_paused_checked_and_resumed() {
         assert!(said.err.contains(part), "{part}: {said:?}");
     }
     assert_eq!(house.say("worker", &["feature", "check", "F-1"]).code, 5);
-    assert_eq!(house.say("worker", &["feature", "check", "F-1", "--finalize"]).code, 5);
+    let paused = house.say("worker", &["feature", "check", "F-1", "--finalize"]);
+    assert!(paused.code == 5 && paused.err.contains("feature check F-1 --finalize --wait 10m"), "{paused:?}");
     let said = house.say("worker", &["lock", "renew"]);
     assert!(said.code == 0 && said.err.contains("Paused by boss"), "what is held stays held: {said:?}");
     // Whoever pauses finishes without ending the pause.

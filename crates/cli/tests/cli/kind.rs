@@ -201,3 +201,16 @@ fn a_home_that_can_not_be_written_to_is_bad() {
     assert!(doctor.code == 1 && doctor.out.contains("BAD home"), "{doctor:?}");
     assert!(list.code == 3 && list.err.contains(&home.display().to_string()), "{list:?}");
 }
+
+#[test]
+fn a_home_in_which_no_service_starts_is_no_place_to_serve_from() {
+    use std::os::unix::fs::PermissionsExt;
+    let house = House::new();
+    std::fs::create_dir(house.home()).expect("a folder");
+    std::fs::set_permissions(house.home(), std::fs::Permissions::from_mode(0o755)).expect("open to others");
+    let doctor = house.say("a", &["doctor"]);
+    for line in ["BAD to serve", "BAD home", "BAD service"] {
+        assert!(doctor.code == 1 && doctor.out.contains(line), "{doctor:?}");
+    }
+    assert_eq!(house.say("a", &["lock", "list"]).code, 3);
+}

@@ -462,7 +462,8 @@ fn whoever_names_what_lies_in_the_lock_of_another_is_told_whose_it_is() {
         for command in [vec!["release"], vec!["renew"], vec!["force-release", "-m", "why"]] {
             let said = house.say("ben", &[&["lock"][..], &command, &[part]].concat());
             assert_eq!(said.code, 4, "{said:?}");
-            for words in [&format!("No lock is on {part} alone."), "held by ann", &format!("name it as it is: {held}")]
+            for words in
+                [&format!("No lock is on {part} alone."), "held by ann", &format!("name it as it is, {held}, or")]
             {
                 assert!(said.err.contains(words), "{words}: {said:?}");
             }

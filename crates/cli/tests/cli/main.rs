@@ -6,6 +6,7 @@ mod config;
 mod crash;
 mod doors;
 mod features;
+mod folders;
 mod house;
 mod kind;
 mod locks;

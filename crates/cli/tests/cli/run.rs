@@ -228,3 +228,26 @@ fn p3_a_command_whose_lock_its_own_session_gave_back_is_ended_soon() {
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert!(said.code == 4 && said.err.contains("its own session gave it back"), "{said:?}");
 }
+
+#[test]
+fn what_the_same_session_acquires_by_itself_meanwhile_stays_for_its_ttl() {
+    let house = House::new();
+    let running = house.start("a", &["run", "x", "y", "--", "sleep", "1"]);
+    wait_for("both locks", || (house.held().len() == 2).then_some(()));
+    let told = house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);
+    assert!(told.code == 0 && told.out.starts_with("Refreshed x"), "{told:?}");
+    assert_eq!(finish(running).code, 0);
+    assert_eq!(house.held(), ["a x"]);
+}
+
+#[test]
+fn whoever_waits_keeps_what_the_session_holds() {
+    let house = House::new();
+    house.say("b", &["lock", "acquire", "y", "--ttl", "10m"]);
+    house.say("a", &["lock", "acquire", "x", "--ttl", "1s"]);
+    let waiting = house.start("a", &["lock", "acquire", "y", "--wait", "60s"]);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(house.held(), ["a x", "b y"]);
+    house.say("b", &["lock", "release", "y"]);
+    assert_eq!(finish(waiting).code, 0);
+}

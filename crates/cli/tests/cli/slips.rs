@@ -42,7 +42,7 @@ fn a_verb_without_its_group_is_answered_with_the_whole_command() {
         (&["release", "--all"], "lockkeeper lock release --all"),
         (&["renew"], "lockkeeper lock renew"),
         (&["list"], "lockkeeper lock list"),
-        (&["--json", "check", "src/auth.rs"], "lockkeeper --json lock check src/auth.rs"),
+        (&["--session", "b", "check", "src/auth.rs"], "lockkeeper --session b lock check src/auth.rs"),
         (&["history"], "lockkeeper lock history"),
         (&["force-release", "src/auth.rs", "-m", "y"], "lockkeeper lock force-release src/auth.rs -m y"),
         (&["pause", "FEAT-1", "-m", "y"], "lockkeeper feature pause FEAT-1 -m y"),
@@ -81,4 +81,24 @@ fn stop_stops_the_service_that_is_named_and_no_other() {
     assert_eq!(house.say("a", &["--url", &own, "stop"]).code, 0);
     assert_eq!(house.held(), ["a x"], "by another service");
     assert_ne!(house.service_pid(), pid);
+}
+
+#[test]
+fn whoever_wants_json_gets_it_for_a_slip_too() {
+    let house = House::new();
+    for typed in
+        [&["acquire", "x"][..], &["lock", "acquire"], &["lock", "acquire", "x", "--priority", "high"], &["nonsense"]]
+    {
+        let typed: Vec<&str> = typed.iter().copied().chain(["--json"]).collect();
+        let said = house.say("a", &typed);
+        let body: serde_json::Value =
+            serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+        assert_eq!(
+            (said.code, body["error"].as_str(), body["success"].as_bool()),
+            (2, Some("invalid_request"), Some(false)),
+            "{said:?}"
+        );
+        assert!(said.err.is_empty() && !body["message"].as_str().unwrap_or_default().is_empty(), "{said:?}");
+    }
+    assert!(house.say("a", &["--json", "--help"]).out.starts_with("Keeps fleets"), "help is help");
 }

@@ -127,9 +127,9 @@ impl Service {
         let token = door::token(body.fencing_token)?;
         let request = door::request("locks/release", &*body)?;
         if let (Which::Id(id), Some(true)) = (&which, body.unless_used)
-            && self.users.is_shared(&(keeper.space().clone(), actor.session.clone(), *id))
+            && self.users.outlives_one(&(keeper.space().clone(), actor.session.clone(), *id))
         {
-            // Its connection uses it no more, and the last one gives it back.
+            // Its connection uses it no more; whoever else does gives it back, or its TTL ends it.
             noted.released = vec![*id];
             let viewer = Viewer { now: keeper.now() };
             return Ok(written::changed(viewer, "released", &[], body.file_path.as_deref()));
@@ -437,16 +437,17 @@ async fn around(keeper: &Keeper, session: SessionId, wanted: Target, no: No) -> 
             if own || looked_at == LOOKED_AT_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let held = found?;
-        let it = held.target.to_string();
+        // Its id is the same in every folder.
+        let hint = format!("name it as it is, {}, or by its id: {}", held.target, held.id);
         if held.session == session {
-            return Some((format!("You hold {it} as one lock; on {wanted} alone there is none."), it));
+            return Some((format!("You hold {} as one lock; on {wanted} alone there is none.", held.target), hint));
         }
         let none = format!("No lock is on {wanted} alone.");
         let holder = refusal::conflict_sentence(&Conflict { wanted, with: Blocker::Held(held) }, Viewer { now });
-        Some((format!("{none} {holder}"), it))
+        Some((format!("{none} {holder}"), hint))
     });
     match found.await {
-        Ok(Some((message, it))) => no.told(message).hint(format!("name it as it is: {it}")),
+        Ok(Some((message, hint))) => no.told(message).hint(hint),
         Ok(None) | Err(_) => no,
     }
 }

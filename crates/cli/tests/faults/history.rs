@@ -1,7 +1,8 @@
-//! Eight clients on few keys, a service that is killed among them, and a checker that knows only what they were told.
+//! Eight clients on few keys, some of which wait for them, services that are killed among them, and a checker that knows only what
+//! the clients were told.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use crate::service::{Dice, Line, Service, deep};
 const CLIENTS: u64 = 8;
 const KEYS: u64 = 16;
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long somebody stands in a queue, at most.
+const WAIT_MS_MAX: u64 = 20;
 /// How long a service lives before it is killed.
 const LIFE_MS: u64 = 900;
 
@@ -33,9 +36,13 @@ impl World {
 
 struct Client<'a> {
     world: &'a World,
-    socket: &'a Path,
+    /// All services. Whoever hears nothing of one asks the next.
+    sockets: &'a [PathBuf],
+    at: usize,
     line: Option<Line>,
     who: Who,
+    /// Keys that it has, as far as it was told.
+    own: BTreeSet<u64>,
     dice: Dice,
     asked: u64,
     answers: u64,
@@ -53,10 +60,13 @@ impl Client<'_> {
     }
 
     fn step(&mut self) {
-        let key = self.dice.below(KEYS);
+        let any = self.dice.below(KEYS);
         let operation =
             ["locks/acquire", "locks/acquire", "locks/release", "locks/release", "locks/renew", "locks/check"]
                 [self.dice.below(6) as usize];
+        // Most give back what they have, so that whoever waits for it gets it.
+        let own = self.own.first().copied().filter(|_| operation == "locks/release" && self.dice.below(4) > 0);
+        let key = own.unwrap_or(any);
         self.asked += 1;
         let mut body = json!({ "session_id": session(self.who), "file_path": format!("k{key}") });
         if operation != "locks/check" {
@@ -65,6 +75,9 @@ impl Client<'_> {
         if operation == "locks/acquire" {
             // Longer than the test: what expires would have to be in the model.
             body["ttl_minutes"] = json!(60);
+            if self.dice.below(3) == 0 {
+                body["wait_ms"] = json!(1 + self.dice.below(WAIT_MS_MAX));
+            }
         }
         let asked = self.world.moment();
         let mut answer = self.ask(operation, &body);
@@ -75,6 +88,15 @@ impl Client<'_> {
         }
         let told = answer.as_ref().map_or(Told::Nothing, |(status, body)| told(operation, *status, body));
         let answered = if answer.is_some() { self.world.moment() } else { u64::MAX };
+        match told {
+            Told::New(_) => {
+                self.own.insert(key);
+            }
+            _ if operation == "locks/release" => {
+                self.own.remove(&key);
+            }
+            Told::Own(_) | Told::Others(_) | Told::Free | Told::Nothing => {}
+        }
         let did = did(operation, self.who, told);
         self.history.entry(key).or_default().push(Operation { asked, answered, did });
         if answer.is_none() {
@@ -97,20 +119,24 @@ impl Client<'_> {
             let did = Did::Close(self.who);
             self.history.entry(key).or_default().push(Operation { asked, answered, did });
         }
+        self.own.clear();
         self.who = self.world.names.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Asks once; nothing if the connection breaks, or there is none.
     fn ask(&mut self, operation: &str, body: &Value) -> Option<(u16, Value)> {
         if self.line.is_none() {
-            self.line = Line::connect(self.socket).ok();
+            self.line = Line::connect(&self.sockets[self.at]).ok();
         }
-        let answer = self.line.as_mut()?.ask(operation, body.clone()).ok();
+        let answer = self.line.as_mut().and_then(|line| line.ask(operation, body.clone()).ok());
         // An outcome that the service does not know is not known here either.
         let answer = answer.filter(|(status, _)| *status != 503);
         match answer {
             Some(_) => self.answers += 1,
-            None => self.line = None,
+            None => {
+                self.line = None;
+                self.at = (self.at + 1) % self.sockets.len();
+            }
         }
         answer
     }
@@ -122,6 +148,12 @@ fn session(who: Who) -> String {
 
 fn who(session: &Value) -> Who {
     session.as_str().and_then(|session| session.strip_prefix('s')?.parse().ok()).expect("a session of ours")
+}
+
+/// Who has it, among all that stand in the way.
+fn holder(refused: &Value) -> Option<Who> {
+    let conflicts = refused["conflicts"].as_array().into_iter().flatten();
+    conflicts.filter(|conflict| conflict["kind"] == "held").map(|conflict| who(&conflict["session_id"])).next()
 }
 
 fn did(operation: &str, who: Who, told: Told) -> Did {
@@ -138,14 +170,16 @@ fn told(operation: &str, status: u16, body: &Value) -> Told {
     match (operation, status, body["action"].as_str(), body["error"].as_str()) {
         ("locks/acquire", 200, Some("acquired"), _) => Told::New(token(body)),
         ("locks/acquire", 200, Some("refreshed"), _) => Told::Own(token(body)),
-        ("locks/acquire", 409, _, Some("busy")) => Told::Others(Some(who(&body["conflicts"][0]["session_id"]))),
+        ("locks/acquire", 409, _, Some("busy")) => Told::Others(holder(body)),
+        // Somebody has it who waits for what this one has.
+        ("locks/acquire", 409, _, Some("deadlock")) => Told::Others(None),
         ("locks/release" | "locks/renew", 200, _, _) => Told::Own(token(&body["locks"][0])),
         ("locks/release" | "locks/renew", 403, _, Some("not_owner")) => Told::Others(None),
         ("locks/release" | "locks/renew", 404, _, Some("not_found")) => Told::Free,
         ("locks/check", 200, _, _) => match (&body["conflicts"][0], &body["held"][0]) {
             (Value::Null, Value::Null) => Told::Free,
             (Value::Null, held) => Told::Own(token(held)),
-            (conflict, _) => Told::Others(Some(who(&conflict["session_id"]))),
+            (_, _) => Told::Others(holder(body)),
         },
         _ => panic!("{operation} -> {status} {body}"),
     }
@@ -164,9 +198,11 @@ pub(crate) fn record(sockets: &[PathBuf], happens: impl FnOnce()) -> (u64, Histo
             .map(|number| {
                 let client = Client {
                     world: &world,
-                    socket: &sockets[number as usize % sockets.len()],
+                    sockets,
+                    at: number as usize % sockets.len(),
                     line: None,
                     who: number as Who,
+                    own: BTreeSet::new(),
                     dice: Dice::new(100 + number),
                     asked: 0,
                     answers: 0,
@@ -188,6 +224,18 @@ pub(crate) fn record(sockets: &[PathBuf], happens: impl FnOnce()) -> (u64, Histo
         happened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     (answers, history)
+}
+
+/// How many waited for somebody else before they got it, at least: others had it when they asked, and still afterwards.
+pub(crate) fn handed_over(history: &Histories) -> usize {
+    let taken = |operation: &&Operation| matches!(operation.did, Did::Acquire(_, Told::New(_)));
+    let freed = |operation: &&Operation| matches!(operation.did, Did::Release(_, Told::Own(_)));
+    let waited = |operations: &Vec<Operation>| {
+        let frees: Vec<u64> = operations.iter().filter(freed).map(|operation| operation.asked).collect();
+        let during = |taken: &&Operation| frees.iter().any(|asked| (taken.asked..taken.answered).contains(asked));
+        operations.iter().filter(taken).filter(during).count()
+    };
+    history.values().map(waited).sum()
 }
 
 /// How many were never told what became of their question.
@@ -220,7 +268,9 @@ fn whatever_the_clients_were_told_is_one_order_of_events_for_each_key() {
         }
     });
     let open = unanswered(&history);
-    println!("{answers} answers in {long:?}, {kills} kills, {open} never answered");
+    let waited = handed_over(&history);
+    println!("{answers} answers in {long:?}, {waited} handed over, {kills} kills, {open} never answered");
+    assert!(waited >= 10, "{waited} were handed over");
     assert!(answers > long.as_secs() * 200, "{answers} answers are too few to prove anything");
     assert!(kills >= 2 && open >= 1, "{kills} kills left {open} without an answer");
     explain(&history);

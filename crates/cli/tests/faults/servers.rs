@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lockkeeper_postgres_fixture::Postgres;
 use serde_json::json;
 
-use crate::history::{explain, record, unanswered};
+use crate::history::{explain, handed_over, record, unanswered};
 use crate::house::House;
 use crate::redis_server::RedisServer;
 use crate::service::{Dice, Service, deep};
@@ -93,7 +93,7 @@ impl Server for Postgres {
 
 fn start(house: &House, server: &dyn Server) -> Service {
     let engine = format!("{}?timeout_ms={LIMIT_MS}", server.address());
-    Service::start_with(house, &["--listen", "none"], |mut command| {
+    Service::start_until_it_runs(house, &["--listen", "none"], |mut command| {
         command.env("LOCKKEEPER_SPACE", "shared").env("LOCKKEEPER_ENGINE", &engine);
         command
     })
@@ -143,12 +143,13 @@ fn what_the_clients_were_told_is_one_order(server: &mut dyn Server) {
             }
         }
     });
-    let open = unanswered(&history);
+    let (open, waited) = (unanswered(&history), handed_over(&history));
     let [pauses, cuts, ends, kills] = did;
     println!(
-        "{answers} answers in {long:?}; {pauses} pauses, {cuts} cuts and {ends} ends of the server, {kills} of a service; {open} never answered"
+        "{answers} answers in {long:?}, {waited} handed over; {pauses} pauses, {cuts} cuts and {ends} ends of the server, {kills} of a service; {open} never answered"
     );
     assert!(answers > long.as_secs() * 200, "{answers} answers are too few to prove anything");
+    assert!(waited >= 10, "{waited} were handed over");
     assert!(open >= 1 && did.iter().all(|count| *count >= 1), "{did:?} left {open} without an answer");
     explain(&history);
     for service in services.iter().flatten() {

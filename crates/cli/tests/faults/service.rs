@@ -34,6 +34,18 @@ impl Service {
 
     /// Starts it with more arguments, and in whatever way `dress` makes of the command.
     pub(crate) fn start_with(house: &House, arguments: &[&str], dress: impl FnOnce(Command) -> Command) -> Service {
+        match Service::try_start_with(house, arguments, dress) {
+            Ok(service) => service,
+            Err(mut ended) => panic!("it ended with {:?}: {}", ended.child.try_wait(), ended.logged()),
+        }
+    }
+
+    /// The same; one that ended before it answered comes back as an error.
+    fn try_start_with(
+        house: &House,
+        arguments: &[&str],
+        dress: impl FnOnce(Command) -> Command,
+    ) -> Result<Service, Service> {
         let mut all = vec!["serve"];
         all.extend(arguments);
         let log = house.path().join("service.log");
@@ -42,21 +54,43 @@ impl Service {
         let began = Instant::now();
         let child = command.stdout(Stdio::null()).stderr(output).spawn().expect("the program runs");
         let mut service = Service { child, socket: house.home().join("socket"), log, took: Duration::ZERO };
-        service.wait_until_it_answers();
+        let answers = service.wait_until_it_answers();
         service.took = began.elapsed();
-        service
+        if answers { Ok(service) } else { Err(service) }
     }
 
-    fn wait_until_it_answers(&mut self) {
+    /// Starts it until its engine lets it: one that can't be reached in time keeps a service from starting, and whoever runs
+    /// one on a busy machine starts it again.
+    pub(crate) fn start_until_it_runs(
+        house: &House,
+        arguments: &[&str],
+        dress: impl Fn(Command) -> Command,
+    ) -> Service {
+        let give_up = Instant::now() + Duration::from_secs(20);
+        loop {
+            match Service::try_start_with(house, arguments, &dress) {
+                Ok(service) => return service,
+                Err(mut ended) => {
+                    let code = ended.child.try_wait().expect("a child").and_then(|status| status.code());
+                    assert!(code == Some(3) && Instant::now() < give_up, "it ended with {code:?}: {}", ended.logged());
+                }
+            }
+        }
+    }
+
+    /// Whether it does; `false`: it ended.
+    fn wait_until_it_answers(&mut self) -> bool {
         let give_up = Instant::now() + Duration::from_secs(60);
         loop {
             // An answer of this very process: the socket of one that was killed is still there.
             if let Ok((200, status)) = self.try_line().and_then(|mut line| line.ask("status", json!({})))
                 && status["pid"].as_u64() == Some(self.child.id().into())
             {
-                return;
+                return true;
             }
-            assert!(self.child.try_wait().expect("a child").is_none(), "it ended: {}", self.logged());
+            if self.child.try_wait().expect("a child").is_some() {
+                return false;
+            }
             assert!(Instant::now() < give_up, "it never answered: {}", self.logged());
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,12 +1,16 @@
 //! Sends spans to a collector, as OTLP over HTTP in JSON. Set up by the environment variables of OpenTelemetry.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use lockkeeper_core::text::percent_decoded;
 use lockkeeper_keeper::spans::{Attribute, Span};
 use serde_json::{Value, json};
+use tokio_rustls::rustls::crypto::ring;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 
 /// Spans that are sent together, and how long the first of them waits for others.
 const TOGETHER_MAX: usize = 512;
@@ -16,9 +20,16 @@ const SEND_TIME_MAX: Duration = Duration::from_secs(5);
 /// How often it is said that a collector does not listen.
 const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 
+/// Name the file with the certificates that a collector is known by.
+const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+const CERTIFICATE_OF_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE";
+const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
+
 /// A collector of traces.
 pub(crate) struct Collector {
     url: String,
+    /// For https.
+    tls: Option<TlsConfig>,
     /// Such as a key for the collector. Never shown.
     headers: Vec<(String, String)>,
     service: String,
@@ -28,16 +39,54 @@ fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// Whom to trust: the certificates of a file that is named, else those that this system trusts.
+fn tls() -> Result<TlsConfig> {
+    let roots: Vec<Certificate<'static>> = match set(CERTIFICATE_OF_TRACES).or_else(|| set(CERTIFICATE)) {
+        Some(path) => {
+            let pem = crate::config::text_of(Path::new(&path), CERTIFICATES_BYTES_MAX)
+                .with_context(|| format!("{CERTIFICATE} ({path}) can't be read"))?;
+            let items = parse_pem(pem.as_bytes()).map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                Ok(_) | Err(_) => None,
+            });
+            items.flatten().collect()
+        }
+        None => {
+            let trusted = rustls_native_certs::load_native_certs().certs;
+            trusted.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
+        }
+    };
+    if roots.is_empty() {
+        bail!(
+            "there is no certificate to know the collector by; install ca-certificates, or name a file: {CERTIFICATE}"
+        );
+    }
+    let roots = RootCerts::new_with_certs(&roots);
+    Ok(TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(roots)
+        .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
+        .build())
+}
+
 impl Collector {
     /// The one that the environment names, if any.
     pub(crate) fn configured() -> Result<Option<Collector>> {
         let all = set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
         let Some(url) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or(all) else { return Ok(None) };
-        if !url.starts_with("http://") {
-            // It may be meant for other programs: no reason not to keep locks.
-            tracing::warn!("no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT names no collector that http:// leads to");
-            return Ok(None);
-        }
+        let tls = match url.split_once("://") {
+            Some(("http", _)) => Ok(None),
+            Some(("https", _)) => tls().map(Some),
+            Some(_) | None => Err(anyhow!("OTEL_EXPORTER_OTLP_ENDPOINT names no collector that HTTP leads to")),
+        };
+        let tls = match tls {
+            Ok(tls) => tls,
+            Err(error) => {
+                // It may be meant for other programs: no reason not to keep locks.
+                tracing::warn!("no spans are sent: {error:#}");
+                return Ok(None);
+            }
+        };
         let mut headers = Vec::new();
         for pair in set("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',').filter(|pair| !pair.is_empty()) {
             let Some((name, value)) = pair.split_once('=') else {
@@ -46,13 +95,17 @@ impl Collector {
             headers.push((name.trim().to_owned(), percent_decoded(value.trim())));
         }
         let service = set("OTEL_SERVICE_NAME").unwrap_or_else(|| "lockkeeper".to_owned());
-        Ok(Some(Collector { url, headers, service }))
+        Ok(Some(Collector { url, tls, headers, service }))
     }
 
     /// Sends what comes, until nothing comes any more. Waits for the network: a thread of its own.
     pub(crate) fn run(&self, spans: &Receiver<Span>) {
-        let agent: ureq::Agent =
-            ureq::Agent::config_builder().timeout_global(Some(SEND_TIME_MAX)).max_redirects(0).build().into();
+        let config = ureq::Agent::config_builder().timeout_global(Some(SEND_TIME_MAX)).max_redirects(0);
+        let config = match &self.tls {
+            Some(tls) => config.tls_config(tls.clone()),
+            None => config,
+        };
+        let agent: ureq::Agent = config.build().into();
         let mut complained: Option<Instant> = None;
         while let Ok(first) = spans.recv() {
             let (mut together, end) = (vec![first], Instant::now() + GATHERED);

@@ -2,6 +2,8 @@
 
 mod advisory;
 mod bench;
+#[path = "../../../engine/tests/certificates/mod.rs"]
+mod certificates;
 mod config;
 mod crash;
 mod doors;

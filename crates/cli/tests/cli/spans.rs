@@ -1,11 +1,13 @@
 //! Spans for a collector of traces.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::house::House;
+use crate::certificates::certificates;
+use crate::house::{House, wait_for};
 
 /// Takes one message as a collector does: its headers, and its body.
 fn collected(listener: &TcpListener) -> (String, Value) {
@@ -60,4 +62,41 @@ fn a_collector_that_is_meant_for_others_keeps_no_service_from_starting() {
     let mut command = house.command("a", &["lock", "list"]);
     let said = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318").output().unwrap();
     assert_eq!(said.status.code(), Some(0), "{said:?}");
+}
+
+#[test]
+fn a_collector_behind_tls_is_known_by_its_certificate() {
+    let (house, files) = (House::new(), certificates());
+    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    // It answers nothing, and shows what it is told.
+    let collect = |port: u16| {
+        let mut command = Command::new("openssl");
+        command.args(["s_server", "-quiet", "-cert", "server.pem", "-key", "server.key", "-accept", &port.to_string()]);
+        command.current_dir(files.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.spawn().expect("openssl is missing; install the package openssl")
+    };
+    let [mut trusted, mut stranger] = ports.map(collect);
+    for (port, authority) in ports.into_iter().zip(["ca.pem", "other.pem"]) {
+        wait_for("the collector", || TcpStream::connect(("127.0.0.1", port)).ok());
+        let mut first = house.command("a", &["lock", "list"]);
+        first.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("https://127.0.0.1:{port}"));
+        first.env("OTEL_EXPORTER_OTLP_CERTIFICATE", files.path().join(authority));
+        assert!(first.output().unwrap().status.success());
+        if authority == "ca.pem" {
+            let (mut told, mut part, mut reader) = (String::new(), [0; 4096], trusted.stdout.take().unwrap());
+            while !told.contains("resourceSpans") {
+                let read = reader.read(&mut part).unwrap();
+                assert!(read > 0, "{told}");
+                told.push_str(&String::from_utf8_lossy(&part[..read]));
+            }
+        } else {
+            let log = || std::fs::read_to_string(house.home().join("service.log")).unwrap_or_default();
+            wait_for("a complaint", || log().contains("could not be sent to the collector").then_some(()));
+        }
+        assert_eq!(house.say("a", &["stop"]).code, 0);
+    }
+    for child in [&mut trusted, &mut stranger] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -86,11 +86,7 @@ fn joined(words: impl Iterator<Item = String>) -> String {
 
 /// A word as a shell reads it back.
 pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    lockkeeper_core::text::shell_word(word).into_owned()
 }
 
 #[cfg(test)]

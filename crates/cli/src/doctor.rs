@@ -207,7 +207,12 @@ fn service(context: &Context, config: &Config, can_start: bool) -> Vec<Finding> 
         let request = StatusRequest { space: config.space().ok(), ..StatusRequest::default() };
         client.call::<ServiceStatus>(Operation::Status, &request)
     });
+    let is_silent = || std::os::unix::net::UnixStream::connect(config.socket()).is_ok();
     match status {
+        Err(error) if configured.is_none() && is_silent() => {
+            let mend = "look at service.log beside it, and end it if it hangs; the next command starts another";
+            vec![ill("service", format!("one runs, and gives no answer: {error}"), mend)]
+        }
         Err(_) if configured.is_none() && can_start => {
             vec![well("service", "none runs; the next command starts one"), engine(config)]
         }

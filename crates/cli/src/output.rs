@@ -109,9 +109,29 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 pub(crate) fn json(value: &impl Serialize) {
-    let mut line = serde_json::to_vec(value).expect("answers have a form");
-    line.push(b'\n');
-    write(&mut std::io::stdout(), &line);
+    let mut line = harmless_json(serde_json::to_string(value).expect("answers have a form"));
+    line.push('\n');
+    write(&mut std::io::stdout(), line.as_bytes());
+}
+
+/// The same JSON, in which what strangers wrote can't play with a terminal either.
+fn harmless_json(text: String) -> String {
+    use std::fmt::Write as _;
+    if text.is_ascii() || !text.chars().any(is_unprintable) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_unprintable(c) && !c.is_ascii() {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// A refusal, on the error output: the word, what happened, what to do.
@@ -214,6 +234,10 @@ mod tests {
     fn what_others_wrote_can_not_play_with_a_terminal() {
         assert_eq!(printable("plain, even \u{e4} and\ntwo lines"), "plain, even \u{e4} and\ntwo lines");
         assert_eq!(printable("a\x1b]0;title\x07b\u{202e}c"), "a\\u{1b}]0;title\\u{7}b\\u{202e}c");
+        let value = serde_json::json!({ "a": "\u{9b}2J \u{202e}\u{e0001} \u{e4}" });
+        let shown = harmless_json(value.to_string());
+        assert_eq!(shown, r#"{"a":"\u009b2J \u202e\udb40\udc01 \u00e4"}"#.replace("\\u00e4", "\u{e4}"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         assert_eq!(printable("\x1b[1mours\x1b[0m \x1b[2Jtheirs"), "\x1b[1mours\x1b[0m \\u{1b}[2Jtheirs");
     }
 }

@@ -17,6 +17,8 @@ pub const WAITERS_MAX: usize = 10_000;
 /// Keys that all of them wait for: whoever is served by one release is recorded in one batch.
 pub const AWAITED_MAX: usize = 250_000;
 pub const WAITERS_PER_SESSION_MAX: usize = 64;
+/// Keys that one session waits for: whatever is decided about one of them may look at all of them.
+pub const AWAITED_PER_SESSION_MAX: usize = 1024;
 /// Servers of one ledger that are remembered.
 pub const SERVERS_MAX: usize = 256;
 pub const ROOMS_MAX: usize = 10_000;
@@ -59,7 +61,9 @@ pub const CONFLICTS_SHOWN_MAX: usize = 16;
 /// Those ahead in the queue that one refusal counts.
 pub const AHEAD_COUNTED_MAX: usize = 256;
 
-/// Locks and waiters that a refusal looks at to say which lines are free.
+/// Locks and waiters that a refusal looks at to say who else stands in the way,
+pub const CONFLICT_LOOKS_MAX: usize = 20_000;
+/// and to say which lines are free.
 pub const FREE_LOOKS_MAX: usize = 10_000;
 /// Locks and waiters that a decision looks at to find waits that became circles,
 pub const CIRCLE_LOOKS_MAX: usize = 20_000;

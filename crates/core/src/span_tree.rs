@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use crate::planted::{self, Bug};
 use crate::span::Span;
 
-/// A set of (span, id) pairs. A treap whose priorities come from the ids, so that equal contents have equal shapes.
+/// A set of (span, id) pairs. A treap whose priorities come from the pairs, so that equal contents have equal shapes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpanTree {
     nodes: Vec<Node>,
@@ -130,7 +130,7 @@ impl SpanTree {
         if one == 0 || other == 0 {
             return one.max(other);
         }
-        if priority(self.node(one).id) >= priority(self.node(other).id) {
+        if self.node(one).priority() >= self.node(other).priority() {
             let joined = self.merge(self.node(one).right, other);
             self.node_mut(one).right = joined;
             self.refresh(one);
@@ -144,12 +144,17 @@ impl SpanTree {
     }
 }
 
-/// A well-mixed number from an id (the finaliser of splitmix64), so that ids in sequence make no list of the tree.
-fn priority(id: u64) -> u64 {
-    let mut mixed = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+impl Node {
+    /// A well-mixed number (the finaliser of splitmix64), so that neither ids in sequence nor hundreds of spans with one id make
+    /// a list of the tree.
+    fn priority(&self) -> u64 {
+        let span = u64::from(self.span.start()) << 32 | u64::from(self.span.end());
+        let mut mixed =
+            self.id.wrapping_add(span.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
 }
 
 #[cfg(test)]
@@ -204,5 +209,11 @@ mod tests {
         }
         assert!(depth(&tree, tree.root) < 64, "{}", depth(&tree, tree.root));
         assert_eq!(found(&tree, Span::between(5000, 5000)).len(), 1);
+        // All spans of one who waits have one id.
+        let mut tree = SpanTree::default();
+        for (line, id) in (1..=10_000).flat_map(|line| [(line, 1), (line, 2)]) {
+            tree.insert(Span::between(line, line + 500), id);
+        }
+        assert!(depth(&tree, tree.root) < 64, "{}", depth(&tree, tree.root));
     }
 }

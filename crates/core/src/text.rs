@@ -15,6 +15,15 @@ pub fn is_unprintable(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// A word as a shell reads it back: what is hinted at can be pasted, whatever strangers call their files.
+pub fn shell_word(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
 /// One line of printable text: every run of white space and unprintable characters becomes one space.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
@@ -70,6 +79,13 @@ pub fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_for_a_shell_is_one_word_whatever_is_in_it() {
+        assert_eq!(shell_word("src/a.rs:1-5"), "src/a.rs:1-5");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("it'; touch x; '.md"), r"'it'\''; touch x; '\''.md'");
+    }
 
     #[test]
     fn terminal_escapes_and_bidi_marks_become_spaces() {

@@ -70,6 +70,24 @@ async fn a_ledger_whose_files_were_removed_stops() {
     assert!(format!("{failed:?}").contains("removed"), "{failed:?}");
 }
 
+/// Whoever asks for the ledger by its name may begin another one there.
+#[tokio::test]
+async fn a_ledger_whose_folder_was_moved_stops() {
+    let root = tempfile::tempdir().expect("a directory");
+    let store = root.path().join("store");
+    let mut scribe = open_sound(&store).await;
+    scribe.append(b"there").await;
+    scribe.wait_durable().await;
+    fs::rename(&store, root.path().join("elsewhere")).expect("moved");
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    let mut durable = scribe.ledger.durable();
+    let _ = scribe.try_append(b"nowhere").await;
+    let failed = durable.wait_for(|durable| matches!(durable, Durable::Failed(_)));
+    let failed =
+        tokio::time::timeout(std::time::Duration::from_secs(10), failed).await.expect("noticed").expect("told");
+    assert!(format!("{failed:?}").contains("moved"), "{failed:?}");
+}
+
 /// A copy of a store whose log has no more than so many bytes; its file as long as before, or truly shorter.
 fn cut_off(root: &Path, cut: u64, shorter: bool) -> tempfile::TempDir {
     let spoilt = copy(root);

@@ -4,9 +4,10 @@
 //! counted.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -229,13 +230,12 @@ impl Audit {
         let Some(open) = &self.open else { return Ok(found) };
         self.flush();
         for path in [open.path.clone(), rotated(&open.path)] {
-            let mut lines: Vec<Line> = match File::open(&path) {
-                Ok(file) => end_of(file)?,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            let lines = match File::open(&path) {
+                Ok(file) => end_of(file, most - found.len(), &keep)?,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => VecDeque::new(),
                 Err(error) => return Err(error),
             };
-            lines.reverse();
-            found.extend(lines.into_iter().filter(|line| keep(line)).take(most - found.len()));
+            found.extend(lines.into_iter().rev());
             if found.len() >= most {
                 break;
             }
@@ -252,8 +252,8 @@ fn rotated(path: &Path) -> PathBuf {
     path.with_extension("jsonl.1")
 }
 
-/// The readable lines at the end of a file. A torn one is passed over.
-fn end_of(mut file: File) -> std::io::Result<Vec<Line>> {
+/// The last readable lines of a file that are to be kept. A torn one is passed over.
+fn end_of(mut file: File, most: usize, keep: impl Fn(&Line) -> bool) -> std::io::Result<VecDeque<Line>> {
     let length = file.metadata()?.len();
     let start = length.saturating_sub(READ_BYTES_MAX);
     file.seek(SeekFrom::Start(start))?;
@@ -261,10 +261,13 @@ fn end_of(mut file: File) -> std::io::Result<Vec<Line>> {
     if start > 0 {
         reader.read_until(b'\n', &mut Vec::new())?;
     }
-    let mut lines = Vec::new();
+    let mut lines = VecDeque::new();
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line)? > 0 {
-        lines.extend(serde_json::from_slice::<Line>(&line));
+        lines.extend(serde_json::from_slice::<Line>(&line).ok().filter(|line| keep(line)));
+        if lines.len() > most {
+            lines.pop_front();
+        }
         line.clear();
     }
     Ok(lines)
@@ -275,11 +278,16 @@ impl Open {
         self.pending.lock().expect("no holder panics")
     }
 
+    /// Also if somebody else has put it aside, or removed it.
     fn rotate_if_large(&self, file: &mut File) -> std::io::Result<()> {
-        if file.metadata()?.len() >= FILE_BYTES_MAX {
+        let written = file.metadata()?;
+        let is_there = std::fs::metadata(&self.path).is_ok_and(|found| found.ino() == written.ino());
+        if is_there && written.len() >= FILE_BYTES_MAX {
             std::fs::rename(&self.path, rotated(&self.path))?;
-            *file = open_file(&self.path)?;
+        } else if is_there {
+            return Ok(());
         }
+        *file = open_file(&self.path)?;
         Ok(())
     }
 }
@@ -326,11 +334,8 @@ mod tests {
         assert!(!read.key.unwrap().contains('\x1b'));
     }
 
-    #[tokio::test]
-    async fn lines_are_in_the_file_soon_and_whoever_reads_finds_the_last_ones() {
-        let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open(folder.path(), Arc::default()).unwrap();
-        let noted = Noted {
+    fn released() -> Noted<'static> {
+        Noted {
             time: 0,
             space: "s",
             action: "locks/release",
@@ -343,7 +348,27 @@ mod tests {
             request_id: None,
             trace_id: None,
             span_id: None,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_somebody_put_aside_or_removed_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let audit = Audit::open(folder.path(), Arc::default()).unwrap();
+        std::fs::rename(&path, folder.path().join("aside")).unwrap();
+        audit.write(&released());
+        assert_eq!(audit.last(10, |_| true).unwrap().len(), 1);
+        std::fs::remove_file(&path).unwrap();
+        audit.write(&released());
+        assert_eq!(audit.last(10, |_| true).unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn lines_are_in_the_file_soon_and_whoever_reads_finds_the_last_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path(), Arc::default()).unwrap();
+        let noted = released();
         (0..5000).for_each(|_| audit.write(&noted));
         let path = folder.path().join("audit.jsonl");
         let written = async {

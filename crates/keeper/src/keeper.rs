@@ -231,6 +231,14 @@ impl Keeper {
         }
     }
 
+    /// For whoever was granted something on a connection and has yet to be told: if that never happens, it is given back. `comes_back`:
+    /// the question had an id, under which it may be asked again.
+    pub fn unheard(&self, session: SessionId, locks: Vec<LockId>, comes_back: bool) -> Unheard {
+        // Another server may just be telling it to somebody who came back for it.
+        let kept = comes_back && self.0.ledger.has_other_writers();
+        Unheard { keeper: self.clone(), session, locks: if kept { Vec::new() } else { locks } }
+    }
+
     /// Gives back the ports of a session that is gone, as [`Keeper::give_back`] does locks.
     pub async fn give_back_ports(&self, actor: Actor) {
         let _ = self.0.mailbox.send(Mail::Owed(Command::ReleasePorts { actor })).await;
@@ -328,6 +336,37 @@ impl Drop for Leaving<'_> {
             && !self.keeper.0.stopping.is_cancelled()
         {
             let _ = self.keeper.0.withdrawals.send(Gone { ticket, comes_back: self.comes_back });
+        }
+    }
+}
+
+/// Gives back what nobody was told of when it is dropped.
+#[derive(Debug)]
+pub struct Unheard {
+    keeper: Keeper,
+    session: SessionId,
+    locks: Vec<LockId>,
+}
+
+impl Unheard {
+    /// It is told now.
+    pub fn heard(mut self) {
+        self.locks.clear();
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if self.locks.is_empty() || self.keeper.0.stopping.is_cancelled() {
+            return;
+        }
+        let (session, locks) = (self.session.clone(), std::mem::take(&mut self.locks));
+        let owed = Mail::Owed(Command::GiveBack { session, locks, even_if_heard: false });
+        if let Err(TrySendError::Full(owed)) = self.keeper.0.mailbox.try_send(owed) {
+            let mailbox = self.keeper.0.mailbox.clone();
+            tokio::spawn(async move {
+                let _ = mailbox.send(owed).await;
+            });
         }
     }
 }

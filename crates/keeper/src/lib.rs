@@ -21,5 +21,5 @@ mod told;
 pub mod trace;
 pub mod wall;
 
-pub use keeper::{Failure, Keeper};
+pub use keeper::{Failure, Keeper, Unheard};
 pub use payload::PayloadError;

@@ -81,6 +81,10 @@ pub(crate) async fn serve(
                 },
             }
         };
+        if waits.load(Ordering::Relaxed) && has_hung_up(watched) {
+            service.take_back(&reply);
+            return None;
+        }
         service.turns.let_others_answer().await;
         let closes = stopping.is_cancelled();
         write(&reply, closes, &mut out);

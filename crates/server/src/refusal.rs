@@ -6,6 +6,7 @@ use lockkeeper_core::key::{InvalidKey, Target};
 use lockkeeper_core::lock::Lock;
 use lockkeeper_core::outcome::{Blocker, Busy, BusyReason, Conflict, NotFound, Refusal, Skip};
 use lockkeeper_core::span::{InvalidRange, Span};
+use lockkeeper_core::text::shell_word;
 use lockkeeper_core::time::Millis;
 use lockkeeper_keeper::Failure;
 use lockkeeper_wire::answer::Refused;
@@ -143,7 +144,8 @@ pub(crate) fn refused(refusal: &Refusal, viewer: Viewer) -> No {
                 with: Blocker::Room(room.clone()),
             })];
             // From another terminal, a person is another session.
-            no.hint(format!("if that is you: lockkeeper --session {} room close '{}'", room.session, room.key))
+            let key = shell_word(room.key.as_str());
+            no.hint(format!("if that is you: lockkeeper --session {} room close {key}", room.session))
         }
         Refusal::NotFound { what } => not_found(what),
         Refusal::RateLimited { limit, window, retry_after } => {

@@ -167,7 +167,7 @@ pub struct Service {
 struct Noted<'a> {
     /// Until it is answered, or stands in a queue.
     turn: Option<Turn<'a>>,
-    /// Nothing is asked for but a look.
+    /// Nothing is asked for that could make a space.
     looks: bool,
     space: Option<Space>,
     key: Option<String>,
@@ -260,6 +260,15 @@ impl Service {
         &self.stopping
     }
 
+    /// Gives back what nobody will hear of: whoever waited for it is gone.
+    pub(crate) fn take_back(&self, reply: &Reply) {
+        if let Some(Acquired { space, actor, locks, .. }) = &reply.granted
+            && let Some(keeper) = self.spaces.if_open(space)
+        {
+            drop(keeper.unheard(actor.session.clone(), locks.clone(), true));
+        }
+    }
+
     /// Lets every ledger and the audit log finish what they have begun.
     pub fn close(&self) {
         self.spaces.close();
@@ -285,7 +294,9 @@ impl Service {
         turn: Turn<'a>,
     ) -> Reply {
         let started = Instant::now();
-        let looks = policy::right_of(operation) == Right::Read;
+        // What gives back or renews finds nothing in a space that nobody has used, and makes none.
+        let looks = policy::right_of(operation) == Right::Read
+            || matches!(operation, Operation::Release | Operation::Renew | Operation::CloseSession);
         let mut noted = Noted { turn: Some(turn), looks, ..Noted::default() };
         let body = match permitted(operation, caller) {
             Ok(()) => {
@@ -432,9 +443,18 @@ impl Service {
         }
     }
 
-    async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted<'_>) -> Result<Keeper, No> {
+    /// Which space a body means, for whoever has more to look at before it is opened.
+    fn note_space(&self, body: &impl Asker, noted: &mut Noted<'_>) -> Result<(), No> {
         noted.request = body.who().request_id.map(str::to_owned);
-        let space = noted.space.insert(door::space(body, &self.default_space)?);
+        noted.space = Some(door::space(body, &self.default_space)?);
+        Ok(())
+    }
+
+    async fn keeper_noted(&self, body: &impl Asker, noted: &mut Noted<'_>) -> Result<Keeper, No> {
+        if noted.space.is_none() {
+            self.note_space(body, noted)?;
+        }
+        let space = noted.space.as_ref().expect("just noted");
         if let Some(keeper) = self.spaces.if_open(space) {
             return Ok(keeper);
         }

@@ -3,6 +3,7 @@
 
 mod open;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use lockkeeper_keeper::json;
@@ -16,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::open::{Answered, Open};
+use self::open::{Answered, Length, Open};
 use crate::binding::Binding;
 use crate::outgoing::{self, OUT_BYTES};
 use crate::refusal::No;
@@ -53,18 +54,20 @@ struct Connection {
     bindings: Vec<Binding>,
 }
 
-/// Questions for lists.
-fn is_answered_at_length(operation: Operation) -> bool {
-    matches!(
-        operation,
+/// Questions that may be answered at length, apart from those that need not wait for each other.
+fn length(operation: Operation) -> Option<Length> {
+    match operation {
         Operation::Active
-            | Operation::History
-            | Operation::Audit
-            | Operation::Sessions
-            | Operation::Rooms
-            | Operation::Features
-            | Operation::FeatureConflicts
-    )
+        | Operation::History
+        | Operation::Audit
+        | Operation::Sessions
+        | Operation::Rooms
+        | Operation::Features
+        | Operation::FeatureConflicts => Some(Length::List),
+        Operation::Renew => Some(Length::Beat),
+        Operation::OpenSession | Operation::RestoreSession => Some(Length::Session),
+        _ => None,
+    }
 }
 
 impl Connection {
@@ -75,7 +78,13 @@ impl Connection {
         for answered in std::mem::take(&mut open).into_ready().await {
             self.write(answered, &mut open, &mut out);
         }
-        ended?;
+        match ended {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                let no = No::new(Word::TooLarge, format!("A line has at most {LINE_BYTES_MAX} bytes."));
+                self.write(Answered::no(0, no), &mut open, &mut out);
+            }
+            ended => ended?,
+        }
         outgoing::flush(&mut self.writer, &mut out).await
     }
 
@@ -148,8 +157,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on. `false`: a list is asked for
-    /// while another one is not answered, and waits.
+    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on. `false`: it may be
+    /// answered at length while another one of its kind is not answered yet, and waits.
     async fn asked(&mut self, line: &[u8], open: &mut Open, streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> bool {
         let question = match Asked::read(line) {
             Ok(question) => question,
@@ -165,8 +174,8 @@ impl Connection {
             self.write(Answered::no(id, no), open, out);
             return true;
         };
-        let at_length = is_answered_at_length(operation);
-        if at_length && open.at_length {
+        let length = length(operation);
+        if length.is_some_and(|length| open.has(length)) {
             return false;
         }
         let trace = question.traceparent.as_deref().and_then(TraceParent::parse);
@@ -188,10 +197,10 @@ impl Connection {
             }
             _ => {
                 let (service, body) = (self.service.clone(), body.to_owned());
-                open.at_length |= at_length;
+                open.begin(length);
                 open.push(async move {
                     let reply = service.call(operation, Input::Json(&body), &caller).await;
-                    Answered { id, at_length, reply }
+                    Answered { id, length, reply }
                 });
             }
         }
@@ -251,8 +260,8 @@ impl Connection {
     }
 
     fn write(&mut self, answered: Answered, open: &mut Open, out: &mut Vec<u8>) {
-        let Answered { id, at_length, reply } = answered;
-        open.at_length &= !at_length;
+        let Answered { id, length, reply } = answered;
+        open.end(length);
         for binding in &mut self.bindings {
             binding.remove(&reply.released);
         }
@@ -301,7 +310,7 @@ async fn read_more(
 fn next_line(incoming: &[u8]) -> std::io::Result<Option<&[u8]>> {
     let end = memchr::memchr(b'\n', incoming);
     if end.unwrap_or(incoming.len()) > LINE_BYTES_MAX {
-        return Err(std::io::Error::other("a line is too long"));
+        return Err(std::io::Error::new(ErrorKind::InvalidData, "a line is too long"));
     }
     Ok(end.map(|end| &incoming[..end]))
 }
@@ -345,9 +354,9 @@ mod tests {
         line
     }
 
-    /// Asks for many locks, and is gone after so many turns of everybody else; how many were granted, and how many are held when
-    /// all is done.
-    async fn gone_after(turns: usize) -> (u64, usize) {
+    /// Asks for many locks, each alone or with one that it has, and is gone after so many turns of everybody else; how many were
+    /// granted, and how many are held when all is done.
+    async fn gone_after(turns: usize, sets: bool) -> (u64, usize) {
         let service = service();
         let (mut client, stream) = UnixStream::pair().expect("a pair");
         let serving = tokio::spawn(serve(service.clone(), stream));
@@ -356,7 +365,9 @@ mod tests {
         assert!(line_of(&mut client).await.contains("\"status\":200"));
         let mut lines = String::new();
         for id in 0..ASKED {
-            let body = format!(r#"{{"session_id":"a","file_path":"f{id}","ttl_minutes":60}}"#);
+            let what = format!(r#"{{"file_path":"f{id}"}}"#);
+            let what = if sets { format!(r#"{{"file_path":"own"}},{what}"#) } else { what };
+            let body = format!(r#"{{"session_id":"a","locks":[{what}],"ttl_minutes":60}}"#);
             writeln!(lines, r#"{{"id":{id},"op":"locks/acquire","body":{body}}}"#).expect("writing to memory");
         }
         client.write_all(lines.as_bytes()).await.expect("written");
@@ -378,12 +389,23 @@ mod tests {
     #[tokio::test]
     async fn whenever_a_connection_ends_nothing_stays_held_of_what_it_asked_for() {
         let mut granted = 0;
-        for turns in 0..60 {
-            let (made, held) = gone_after(turns).await;
-            assert_eq!(held, 0, "gone after {turns} turns, {made} entries");
+        for (turns, sets) in (0..60).flat_map(|turns| [(turns, false), (turns, true)]) {
+            let (made, held) = gone_after(turns, sets).await;
+            assert_eq!(held, 0, "gone after {turns} turns, {made} entries, sets: {sets}");
             granted += usize::from(made > 0);
         }
         assert!(granted > 10, "{granted}: some ended before anything was granted, and others after");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_answered() {
+        let (client, stream) = UnixStream::pair().expect("a pair");
+        let _serving = tokio::spawn(serve(service(), stream));
+        let (mut reader, mut writer) = client.into_split();
+        tokio::spawn(async move { writer.write_all(&vec![b'x'; LINE_BYTES_MAX + READ_BYTES]).await });
+        let mut answer = String::new();
+        let _ = reader.read_to_string(&mut answer).await;
+        assert!(answer.contains("\"status\":413"), "{answer}");
     }
 
     /// What others keep, told only when the test says so.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::house::{House, request};
+use crate::house::{House, request, wait_for};
 
 const JSON: [&str; 2] = ["-H", "Content-Type: application/json"];
 
@@ -334,6 +334,15 @@ fn whoever_hangs_up_or_asks_nothing_is_let_go() {
         assert!(house.held().is_empty(), "{odd} {route} {body}: {:?}", house.held());
         assert_eq!(house.say("a", &["lock", "acquire", "x"]).code, 0);
     }
+    // Behind what was sent on, the end is not seen at once: what came free meanwhile is given back.
+    let wait = r#"{"file_path":"x","agent_id":"b","wait_ms":60000,"ttl_minutes":60}"#;
+    let mut waiting = TcpStream::connect(address).unwrap();
+    waiting.write_all(&ask("locks/acquire", "", wait)).unwrap();
+    house.wait_for_waiters(1);
+    waiting.write_all(b"x").unwrap();
+    drop(waiting);
+    assert_eq!(house.say("a", &["lock", "release", "--all"]).code, 0);
+    wait_for("nothing to be held", || house.held().is_empty().then_some(()));
     // Whoever only says that nothing more will come is answered.
     let body = r#"{"file_path":"y","agent_id":"b"}"#;
     let mut half = TcpStream::connect(address).unwrap();
@@ -345,6 +354,32 @@ fn whoever_hangs_up_or_asks_nothing_is_let_go() {
     assert_eq!(idle.read(&mut [0; 10]).unwrap(), 0, "closed");
     let took = began.elapsed();
     assert!(took > Duration::from_secs(5) && took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn what_is_refused_or_finds_nothing_makes_no_space() {
+    let house = House::new();
+    house.say("a", &["lock", "acquire", "x"]);
+    let ledgers = || std::fs::read_dir(house.home().join("ledgers")).unwrap().count();
+    let before = ledgers();
+    let ask = |op: &str, more: &str| {
+        let body = format!(r#"{{"session_id":"a","space":"nobody/was/here",{more}}}"#);
+        house.line(&format!(r#"{{"id":1,"op":"{op}","body":{body}}}"#))
+    };
+    for (op, more) in [
+        ("locks/acquire", r#""file_path":"../x""#),
+        ("locks/acquire", r#""file_path":"x","ttl_ms":1"#),
+        ("locks/release", r#""file_path":"x""#),
+        ("locks/renew", r#""file_path":"x""#),
+        ("sessions/close", r#""agent_id":"a""#),
+    ] {
+        let answer = ask(op, more);
+        assert_ne!(answer["status"], 200, "{op}: {answer}");
+    }
+    assert_eq!(ask("locks/check", r#""file_path":"x""#)["status"], 200);
+    assert_eq!(ledgers(), before);
+    assert_eq!(ask("locks/acquire", r#""file_path":"x""#)["status"], 200);
+    assert_eq!(ledgers(), before + 1, "whoever uses one makes it");
 }
 
 #[test]

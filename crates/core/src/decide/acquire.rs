@@ -11,8 +11,8 @@ use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Cover, Key, KeyKind, Target};
 use crate::limits::{
-    AHEAD_COUNTED_MAX, AWAITED_MAX, CIRCLE_PLACES_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL, LOCKS_MAX,
-    LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    AHEAD_COUNTED_MAX, AWAITED_MAX, AWAITED_PER_SESSION_MAX, CIRCLE_PLACES_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL,
+    LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
@@ -84,15 +84,15 @@ impl Deciding<'_> {
 
     /// The highest priority up to the one asked for with which nobody is overtaken who waits for any of this now.
     fn priority_behind(&self, acquire: &Acquire, wants: &[Want], next: WaiterId) -> u8 {
-        let overtakes = |priority: u8| {
-            // Its place is that of the stamp, which may be later, and then it overtakes even fewer.
-            let rank = Rank::new(self.now(), priority, next);
-            wants.iter().any(|want| {
-                let behind = |waiter: &Arc<Waiter>| rank < waiter.rank();
-                let stop = |is: bool| if is { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-                self.state.waiting_for(&want.target, want.mode, |waiter| stop(behind(waiter))).is_break()
-            })
-        };
+        let mut last = None;
+        for want in wants {
+            let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
+                last = last.max(Some(waiter.rank()));
+                ControlFlow::Continue(())
+            });
+        }
+        // Its place is that of the stamp, which may be later, and then it overtakes even fewer.
+        let overtakes = |priority: u8| last.is_some_and(|last| Rank::new(self.now(), priority, next) < last);
         (1..=acquire.priority).rev().find(|priority| !overtakes(*priority)).unwrap_or(0)
     }
 
@@ -191,6 +191,10 @@ impl Deciding<'_> {
         let session = &acquire.actor.session;
         if self.state.entry(session).is_some_and(|entry| entry.waiters.len() >= WAITERS_PER_SESSION_MAX) {
             return Err(exceeded(Limit::WaitersPerSession));
+        }
+        let awaited: usize = self.state.waiters_of(session).map(|waiter| waiter.asked.wants.len()).sum();
+        if awaited + acquire.wants.len() > AWAITED_PER_SESSION_MAX {
+            return Err(exceeded(Limit::AwaitedPerSession));
         }
         let cycle = self.cycle_at_any_place(acquire, waiter, priority);
         if let Some(cycle) = cycle.filter(|_| !planted::is(Bug::CycleOverlooked)) {
@@ -375,12 +379,21 @@ impl State {
         let mut conflicts: Vec<Conflict> = Vec::new();
         let mut more = false;
         let mut ahead: HashSet<WaiterId> = HashSet::new();
+        let (mut counting, mut showing) = (Patience::for_conflicts(), Patience::for_conflicts());
         for want in wants {
-            let _ = self.waiting_before(&mut Patience::endless(), session, want, rank, |waiter| {
-                ahead.insert(waiter.id());
-                if ahead.len() < AHEAD_COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            });
-            let _ = self.blockers(session, want, rank, |with| {
+            if ahead.len() < AHEAD_COUNTED_MAX {
+                let _ = self.waiting_before(&mut counting, session, want, rank, |waiter| {
+                    ahead.insert(waiter.id());
+                    if ahead.len() < AHEAD_COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                });
+            }
+            if more {
+                continue;
+            }
+            // That something is in the way is certain; what else is, is told as far as it is found soon.
+            let mut endless = Patience::endless();
+            let patience = if conflicts.is_empty() { &mut endless } else { &mut showing };
+            let _ = self.blockers_within(patience, session, want, rank, |with| {
                 if conflicts.len() < CONFLICTS_SHOWN_MAX {
                     conflicts.push(Conflict { wanted: want.target.clone(), with });
                     ControlFlow::Continue(())
@@ -389,6 +402,7 @@ impl State {
                     ControlFlow::Break(())
                 }
             });
+            more |= showing.is_over();
         }
         let only_rooms = !conflicts.is_empty() && conflicts.iter().all(|c| matches!(c.with, Blocker::Room(_)));
         let reason = if only_rooms && reason == BusyReason::Contended { BusyReason::RoomBusy } else { reason };

@@ -10,7 +10,7 @@ use super::queue::targets;
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, On};
 use crate::key::Target;
-use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX, FREE_LOOKS_MAX};
+use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX, CONFLICT_LOOKS_MAX, FREE_LOOKS_MAX};
 use crate::lock::{FeatureId, LockId};
 use crate::mode::Mode;
 use crate::outcome::{Blocker, CycleStep};
@@ -34,6 +34,11 @@ impl Patience {
     /// That of one decision. A circle that is hidden behind more ends with a wait's own end.
     pub(super) fn for_circles() -> Patience {
         Patience(CIRCLE_LOOKS_MAX)
+    }
+
+    /// That of a refusal that says what else is in the way.
+    pub(super) fn for_conflicts() -> Patience {
+        Patience(CONFLICT_LOOKS_MAX)
     }
 
     /// That of a refusal that says what would be free.

@@ -1,5 +1,6 @@
 //! What was answered before, by session and request id, so that the same question gets the same answer.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ impl State {
     /// The remembered requests of a session that were answered with any of these locks.
     pub(crate) fn requests_for(&self, session: &SessionId, locks: &[LockId]) -> Vec<u64> {
         let numbers = self.sessions.get(session).into_iter().flat_map(|entry| entry.requests.iter().copied());
+        let locks: HashSet<LockId> = locks.iter().copied().collect();
         let theirs = |number: &u64| match &self.requests[number].answer {
             Kept::Granted { locks: granted, .. } => granted.iter().any(|lock| locks.contains(&lock.id)),
             Kept::Released { .. } | Kept::ForceReleased { .. } | Kept::Lost { .. } => false,

@@ -4,7 +4,7 @@ use lockkeeper_core::command::{Acquire, Command, External, Which};
 use lockkeeper_core::event::Event;
 use lockkeeper_core::key::Key;
 use lockkeeper_core::limits::CIRCLE_STEPS_MAX;
-use lockkeeper_core::outcome::{Blocker, Refusal};
+use lockkeeper_core::outcome::{Answer, Blocker, Limit, Refusal};
 use lockkeeper_core::session::{AgentName, Intention, SessionId};
 use lockkeeper_core::time::Millis;
 use lockkeeper_core::waiter::Place;
@@ -453,4 +453,25 @@ fn whoever_holds_a_tree_gets_a_file_in_it_though_others_wait_for_that() {
         house.queue("b", &[wanted, "src/y.rs"], 5);
         assert!(matches!(&busy(house.acquire("a", &[wanted])).conflicts[0].with, Blocker::Waiting { .. }), "{wanted}");
     }
+}
+
+#[test]
+fn one_session_waits_for_so_many_keys_and_no_more_and_a_refusal_looks_at_so_many() {
+    let mut house = House::new();
+    house.granted("a", "big");
+    let lines = |first: u32| (0..256).map(|more| format!("big#{}-90000", first + more)).collect::<Vec<_>>();
+    let wants: Vec<Vec<String>> = (0..5).map(|set| lines(1 + set * 256)).collect();
+    let wants: Vec<Vec<&str>> = wants.iter().map(|set| set.iter().map(String::as_str).collect()).collect();
+    for set in &wants[..4] {
+        house.queue("b", set, 5);
+    }
+    let refused = house.tell(Command::Acquire(Acquire { wait: Millis::from_secs(60), ..wanting("b", &wants[4]) }));
+    let exceeded = matches!(&refused, Answer::Refused(Refusal::LimitExceeded { what: Limit::AwaitedPerSession }));
+    assert!(exceeded, "{refused:?}");
+    for other in 0..10 {
+        wants[..4].iter().for_each(|set| house.queue(&format!("w{other}"), set, 5));
+    }
+    // Each of the 256 that are asked for meets thousands in the queue.
+    let told = busy(house.acquire("c", &wants[0]));
+    assert!(told.more && told.conflicts.len() == 16 && told.ahead == 44, "{told:?}");
 }

@@ -16,7 +16,7 @@ use super::recovery::Recovery;
 use super::segment;
 use super::snapshot::{self, Snapshot};
 use super::stock::{Stock, Take};
-use super::sync::{Awaited, Syncer};
+use super::sync::{self, Awaited, Syncer};
 use super::tail::{Tail, Unwritten};
 use super::view::View;
 use crate::clock::Clock;
@@ -83,7 +83,7 @@ impl FileLedger {
             }
             None => Clock::start(source),
         };
-        let syncer = Syncer::start(recovery.end.revision).map_err(disk::at(&dir))?;
+        let syncer = Syncer::start(recovery.end.revision, &dir).map_err(disk::at(&dir))?;
         let stock = Stock::open(dir.clone(), recovery.spares(&dir)?, recovery.number_next);
         let moved = watch::Sender::new(recovery.end.revision);
         let tail = Mutex::new(Tail {
@@ -124,7 +124,7 @@ impl Inner {
         if !tail.has_room(record::size(batch.payload.len())) {
             match self.stock.take(batch.frees) {
                 Take::Later => return Attempt::NoSegment,
-                Take::Nothing => return Attempt::Answered(Append::Full),
+                Take::Nothing => return Attempt::Answered(self.full()),
                 Take::Taken(spare) => {
                     if let Err((spare, unwritten)) = tail.roll(spare) {
                         self.stock.put_back(spare);
@@ -133,10 +133,15 @@ impl Inner {
                 }
             }
         } else if !batch.frees && self.stock.is_last_resort() {
-            return Attempt::Answered(Append::Full);
+            return Attempt::Answered(self.full());
         }
         crash_point("append-before-write");
         Attempt::Answered(self.write(&mut tail, proposed, batch))
+    }
+
+    /// No further segment can be made: there is no room, or nothing left to make it in.
+    fn full(&self) -> Append {
+        if self.dir.exists() { Append::Full } else { Append::Down(self.syncer.fail(&sync::moved())) }
     }
 
     fn write(&self, tail: &mut Tail, proposed: Stamp, batch: &Batch) -> Append {

@@ -196,7 +196,7 @@ impl Shared {
                 Err(_) if self.is_closing() => {}
                 Err(error) => {
                     if !rack.starved {
-                        tracing::warn!(%error, "no room for a spare segment: only batches that free something go on");
+                        tracing::warn!(%error, "no spare segment can be made: only batches that free something go on");
                     }
                     rack.starved = true;
                     self.tell(&rack);

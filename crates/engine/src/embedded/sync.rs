@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
@@ -21,6 +22,8 @@ use crate::{Durable, EngineError};
 const PATIENCE: Duration = Duration::from_millis(10);
 /// A disk that takes no longer than this is waited for on the spot.
 const QUICK: Duration = Duration::from_millis(1);
+/// How often it is looked whether the folder is where it was.
+const HOME_LOOK: Duration = Duration::from_millis(100);
 
 /// Who waits until something is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +100,43 @@ fn sync_kept(file: &File) -> io::Result<()> {
     }
 }
 
+/// The folder of a ledger, by its name and as it was found there. If it is moved, another service may begin a new one under that name.
+struct Home {
+    dir: PathBuf,
+    identity: (u64, u64),
+    looked: Instant,
+}
+
+impl Home {
+    fn find(dir: &Path) -> io::Result<Home> {
+        Ok(Home { dir: dir.to_owned(), identity: identity(dir)?, looked: Instant::now() })
+    }
+
+    /// Looked at now and then: it costs as much as a part of a sync.
+    fn is_still_there(&mut self) -> io::Result<()> {
+        if self.looked.elapsed() < HOME_LOOK {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        match identity(&self.dir) {
+            Ok(found) if found == self.identity => Ok(()),
+            Ok(_) => Err(moved()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(moved()),
+            // Not to be told apart from a moment in which nothing can be opened.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+pub(super) fn moved() -> io::Error {
+    io::Error::other("somebody moved the files of the ledger")
+}
+
+fn identity(dir: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::metadata(dir)?;
+    Ok((found.dev(), found.ino()))
+}
+
 /// What the thread waits for, so that it is woken only when that helps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sleep {
@@ -108,8 +148,10 @@ enum Sleep {
 
 impl Syncer {
     /// Starts the thread of a ledger that is durable up to `revision`.
-    pub(super) fn start(revision: u64) -> io::Result<Syncer> {
-        Syncer::start_with(revision, Disk { sync: Box::new(sync_kept), quick: QUICK })
+    pub(super) fn start(revision: u64, dir: &Path) -> io::Result<Syncer> {
+        let mut home = Home::find(dir)?;
+        let sync = move |file: &File| sync_kept(file).and_then(|()| home.is_still_there());
+        Syncer::start_with(revision, Disk { sync: Box::new(sync), quick: QUICK })
     }
 
     fn start_with(revision: u64, disk: Disk) -> io::Result<Syncer> {

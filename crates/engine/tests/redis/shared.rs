@@ -66,6 +66,11 @@ async fn what_somebody_else_has_keeps_a_batch_out_and_is_never_overwritten() {
     assert!(matches!(shop.show(NAME, None).await, Append::Appended(_)));
     assert_eq!(server.ask(&["GET", NAME]), "theirs");
     assert_eq!(shop.ledger.look_outside(vec![NAME.to_owned(), "lock:file:b".to_owned()]).await.unwrap().len(), 1);
+    // For longer than anybody lives: a number all the same.
+    server.ask(&["SET", NAME, "theirs", "PX", "9000000000000000"]);
+    let Append::Taken(outside) = shop.show(NAME, Some(9000)).await else { panic!("it is taken") };
+    assert!(outside[0].left.is_some_and(|left| left.0 > 8_000_000_000_000_000), "{outside:?}");
+    assert_eq!(shop.ledger.look_outside(vec![NAME.to_owned()]).await.unwrap().len(), 1);
     // For ever, and of another kind: taken all the same.
     server.ask(&["DEL", NAME]);
     server.ask(&["LPUSH", NAME, "odd"]);

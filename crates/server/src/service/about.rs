@@ -3,6 +3,7 @@
 use lockkeeper_core::limits::HISTORY_KEPT_MAX;
 use lockkeeper_core::servers::Server;
 use lockkeeper_keeper::Keeper;
+use lockkeeper_keeper::audit::Line;
 use lockkeeper_keeper::settings::Settings;
 use lockkeeper_wire::answer::{AuditList, ServerView, ServiceStatus, SettingsView};
 use lockkeeper_wire::operation::Operation;
@@ -19,20 +20,17 @@ impl Service {
         self.permit_look(Operation::Audit, caller, &body, None)?;
         let most = door::limit(body.limit, HISTORY_DEFAULT, LIST_MAX)?;
         let (audit, space) = (self.audit.clone(), keeper.space().to_string());
-        let read = tokio::task::spawn_blocking(move || {
-            audit.last(most, |line| {
-                line.space == space && body.outcome.as_ref().is_none_or(|outcome| line.outcome == *outcome)
-            })
-        });
         let failed = |error: String| No::new(Word::Internal, format!("The audit log can't be read: {error}."));
-        let lines =
-            read.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-        let rows = lines.len();
         let make = move || {
+            let meant = |line: &Line| {
+                line.space == space && body.outcome.as_ref().is_none_or(|outcome| line.outcome == *outcome)
+            };
+            let lines = audit.last(most, meant).map_err(|error| failed(error.to_string()))?;
             let lines = lines.iter().map(serde_json::to_value).collect::<Result<_, _>>();
             Ok(AuditList { lines: lines.map_err(|error| failed(error.to_string()))? })
         };
-        self.list(rows, noted, make).await
+        // However few are wanted, the whole end of the file is read: one at a time, beside everything else.
+        self.list(usize::MAX, noted, make).await
     }
 
     pub(super) async fn status(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {

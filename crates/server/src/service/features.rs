@@ -11,7 +11,6 @@ use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
 use lockkeeper_core::session::{Intention, SessionId};
 use lockkeeper_core::span::Span;
-use lockkeeper_core::state::State;
 use lockkeeper_core::time::{Millis, Time};
 use lockkeeper_keeper::Keeper;
 use lockkeeper_wire::answer::{
@@ -135,15 +134,19 @@ impl Service {
     pub(super) async fn features(&self, body: StatusRequest, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         let keeper = self.keeper_noted(&body, noted).await?;
         self.permit_look(Operation::Features, caller, &body, None)?;
-        let list = keeper.read(move |state, now| {
-            let viewer = Viewer { now };
-            let shown = |feature: &Arc<Feature>| view(feature, Some(state), viewer);
-            FeatureList {
-                features: state.features().take(LIST_DEFAULT).map(shown).collect(),
-                total: state.features().count(),
-            }
+        let look = keeper.read(move |state, now| {
+            let pause = |feature: &Arc<Feature>| state.pause_of(Some(&feature.id), &SessionId::nobody());
+            let features: Vec<_> =
+                state.features().take(LIST_DEFAULT).map(|feature| (feature.clone(), pause(feature))).collect();
+            (features, state.features().count(), Viewer { now })
         });
-        json(&list.await?)
+        let (features, total, viewer) = look.await?;
+        let rows = features.iter().map(|(feature, _)| 1 + feature.claims.len()).sum();
+        let make = move || {
+            let features = features.iter().map(|(feature, pause)| view(feature, pause.as_deref(), viewer)).collect();
+            Ok(FeatureList { features, total })
+        };
+        self.list(rows, noted, make).await
     }
 
     pub(super) async fn pause_feature(
@@ -237,6 +240,9 @@ impl Service {
         let operation = Operation::CheckFeature;
         let wanted = Wanted { operation, key: key.clone(), mode: Mode::Shared, intention, ttl: FINALIZE_TTL, wait };
         let taken = self.take(&keeper, actor.clone(), wanted, &body, caller, noted).await;
+        let made = noted.granted.iter().flat_map(|granted| granted.locks.iter().copied()).collect();
+        // Whoever hangs up while something more is looked at is told nothing; nor is whoever is paused after all.
+        let unheard = keeper.unheard(actor.session.clone(), made, body.request_id.is_some());
         let pauses = Self::pauses(&keeper, &feature, &key, &actor.session).await?;
         let (lock, fresh) = match (taken, pauses.of_others) {
             (Ok(taken), None) => taken,
@@ -254,6 +260,7 @@ impl Service {
                     No::new(Word::LockLost, "The time to finish is over.").hint("check again before you finish")
                 );
             }
+            unheard.heard();
             let message =
                 format!("Feature {feature} is not paused, and won't be for {more}: finish, then release {key}.");
             return told(Some(lock), message);
@@ -262,6 +269,7 @@ impl Service {
             let which = LockId::parse(&lock.lock_id).map_or(Which::Key(key, None), Which::Id);
             keeper.ask(Command::Release { actor, which, token: None, request: None }).await?;
         }
+        unheard.heard();
         noted.granted = None;
         told(None, format!("Feature {feature} goes on."))
     }
@@ -359,8 +367,7 @@ fn shared_claims(shared: &[SharedClaim]) -> Vec<ClaimView> {
     shared.iter().map(one).collect()
 }
 
-fn view(feature: &Feature, state: Option<&State>, viewer: Viewer) -> FeatureView {
-    let pause = state.and_then(|state| state.pause_of(Some(&feature.id), &SessionId::nobody()));
+fn view(feature: &Feature, pause: Option<&Lock>, viewer: Viewer) -> FeatureView {
     FeatureView {
         feature_id: feature.id.to_string(),
         owner: feature.agent.to_string(),
@@ -370,7 +377,7 @@ fn view(feature: &Feature, state: Option<&State>, viewer: Viewer) -> FeatureView
         resource_claims: feature.claims.iter().map(ToString::to_string).collect(),
         metadata: feature.metadata.as_ref().and_then(|metadata| serde_json::from_str(metadata).ok()),
         registered_at: viewer.time(feature.registered),
-        paused: pause.map(|lock| viewer.lock(&lock)),
+        paused: pause.map(|lock| viewer.lock(lock)),
     }
 }
 

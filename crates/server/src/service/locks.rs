@@ -34,8 +34,10 @@ impl Service {
     pub(super) async fn acquire(&self, body: Box<AcquireRequest>, caller: &Caller, noted: &mut Noted<'_>) -> Body {
         noted.key = named(&body);
         noted.intention.clone_from(&body.intention);
-        let keeper = self.keeper_noted(&*body, noted).await?;
+        self.note_space(&*body, noted)?;
+        // First: what can't be asked for makes no space.
         let acquire = door::acquire(&body, caller, self.settings.default_ttl)?;
+        let keeper = self.keeper_noted(&*body, noted).await?;
         noted.actor(&acquire.actor);
         noted.ttl = Some(acquire.ttl);
         let keys = acquire.wants.iter().map(|want| &want.target.key);
@@ -52,18 +54,25 @@ impl Service {
         let Answer::Granted { locks, fresh } = answer else { return Err(unexpected(answer, viewer)) };
         let action = if fresh == 0 { "refreshed" } else { "acquired" };
         let (new, had) = locks.split_at(fresh);
+        let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect::<Vec<_>>();
+        // Whoever hangs up while something more is looked at is told nothing.
+        let asks_more = caller.local && (waits || !had.is_empty());
+        let comes_back = body.request_id.is_some();
+        let unheard = asks_more.then(|| keeper.unheard(actor.session.clone(), ids(new), comes_back));
         if waits {
             Box::pin(self.permit_granted(Operation::Acquire, &keeper, caller, &actor, new)).await?;
         }
-        let space = keeper.space().clone();
-        let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect();
-        noted.granted = Some(Acquired { space, actor, locks: ids(new), had: ids(had), ports: false });
         let strength = keeper.strength().word();
         let heartbeat =
             locks.iter().map(|lock| self.heartbeat(lock.ttl)).min().unwrap_or(self.settings.heartbeat_interval.0);
         // It is granted, whether that can be told or not.
         let paused = if fresh < locks.len() { Box::pin(pauses_of(&keeper, had)).await } else { Ok(Vec::new()) };
         let paused = paused.unwrap_or_default();
+        let space = keeper.space().clone();
+        noted.granted = Some(Acquired { space, actor, locks: ids(new), had: ids(had), ports: false });
+        if let Some(unheard) = unheard {
+            unheard.heard();
+        }
         match locks.as_slice() {
             [lock] if !set && paused.is_empty() => Ok(written::granted(viewer, action, lock, strength, heartbeat)),
             [lock] if !set => json(&Granted {

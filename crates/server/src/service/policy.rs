@@ -6,6 +6,7 @@ use std::sync::{Arc, RwLock};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::policy::{self, Ask, InvalidPolicy, Policy, PolicyText, Right, Trust, Verdict};
 use lockkeeper_core::session::AgentName;
+use lockkeeper_core::text::shell_word;
 use lockkeeper_wire::answer::PolicyVerdict;
 use lockkeeper_wire::operation::{Operation, TABLE};
 use lockkeeper_wire::request::{Asker, PolicyCheckRequest};
@@ -217,7 +218,7 @@ fn not_permitted(verdict: &Verdict, operation: Operation, agent: Option<&AgentNa
     let mut no =
         No::new(Word::OperationNotPermitted, format!("{who} may not do that{about} ({name}): {}.", verdict.because));
     no.body.reason = Some(verdict.rule.clone());
-    let key = key.map_or_else(String::new, |key| format!(" '{key}'"));
-    let agent = agent.map_or_else(String::new, |agent| format!(" --agent '{agent}'"));
+    let key = key.map_or_else(String::new, |key| format!(" {}", shell_word(key.as_str())));
+    let agent = agent.map_or_else(String::new, |agent| format!(" --agent {}", shell_word(agent.as_str())));
     no.hint(format!("lockkeeper policy check{key} --operation {name}{agent}"))
 }

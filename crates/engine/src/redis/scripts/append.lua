@@ -42,7 +42,7 @@ for place = 3, #KEYS do
   local value = redis.pcall('GET', KEYS[place])
   theirs[place] = value and value ~= mark
   if theirs[place] and ARGV[14 + place] ~= '0' then
-    outside[#outside + 1] = { KEYS[place], tostring(redis.call('PTTL', KEYS[place])) }
+    outside[#outside + 1] = { KEYS[place], whole(redis.call('PTTL', KEYS[place])) }
   end
 end
 if #outside > 0 then

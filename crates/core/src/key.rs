@@ -400,5 +400,8 @@ mod tests {
         assert!(Target::new(key("a.rs"), lines).is_ok());
         assert!(Target::new(key("src/**"), lines).is_err());
         assert!(Target::new(key("api:GET /"), lines).is_err());
+        for text in ["api:GET /a:5", "api:GET /a:5/", "contract:a/b:1-2"] {
+            assert!(Key::parse(text).is_err(), "{text}");
+        }
     }
 }

@@ -424,7 +424,8 @@ impl Running {
             return;
         }
         let is_named = |told: &Told| match &told.answer {
-            Answer::Granted { locks, .. } => locks.iter().any(|lock| named.contains(&lock.id)),
+            // What was held before is known anyway.
+            Answer::Granted { locks, fresh } => locks[..*fresh].iter().any(|lock| named.contains(&lock.id)),
             _ => false,
         };
         self.unheard.retain(|_, unheard| !is_named(unheard));

@@ -23,6 +23,9 @@ use crate::span::Span;
 use crate::state::State;
 use crate::waiter::{Rank, Waiter};
 
+/// From so many wants on, it pays to look at the whole queue first.
+const MANY_WANTS: usize = 8;
+
 /// What an acquisition comes down to for a session that may hold some of it already.
 pub(super) struct Parts {
     pub(super) new: Vec<Want>,
@@ -222,9 +225,10 @@ impl Deciding<'_> {
     fn cycle_at_any_place(&self, acquire: &Acquire, id: WaiterId, priority: u8) -> Option<Vec<CycleStep>> {
         let first = Rank::new(self.now(), priority, id);
         let last = Rank::new(self.now().plus(STAMP_DELAY_MAX), priority, id);
-        let mut places = BTreeSet::new();
+        let (mut places, mut patience) = (BTreeSet::new(), Patience::for_circles());
         for want in &acquire.wants {
             let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
+                patience.look()?;
                 let rank = waiter.rank();
                 if first < rank && rank < last {
                     places.insert(rank.just_behind(id));
@@ -297,10 +301,23 @@ impl State {
     /// Whether anything stands in the way.
     pub(super) fn is_blocked(&self, session: &SessionId, wants: &[Want], rank: Rank) -> bool {
         let checked = if planted::is(Bug::SetCheckedInPart) { 1 } else { wants.len() };
+        // Of hundreds of wants, each would look at all who wait for the same, and find that none of them comes before.
+        let is_first = wants.len() >= MANY_WANTS && self.is_first(session, wants, rank);
         wants.iter().take(checked).any(|want| {
             let stop = |_: Blocker| ControlFlow::Break(());
-            self.blockers(session, want, rank, stop).is_break()
+            if is_first {
+                self.taken(&mut Patience::endless(), session, want, stop).is_break()
+            } else {
+                self.blockers(session, want, rank, stop).is_break()
+            }
         })
+    }
+
+    /// Whether nobody else in the whole queue can come before.
+    fn is_first(&self, session: &SessionId, wants: &[Want], rank: Rank) -> bool {
+        // Pauses and finishes have an order of their own.
+        wants.iter().all(|want| want.target.key.paused_feature().is_none())
+            && !self.waiters().any(|waiter| waiter.rank() < rank && waiter.asked.session != *session)
     }
 
     /// What stands in the way of one want: locks of others, rooms of others, and others who come earlier.
@@ -323,16 +340,27 @@ impl State {
         rank: Rank,
         mut visit: impl FnMut(Blocker) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.held_against(session, &want.target, want.mode, |lock| {
-            patience.look()?;
-            visit(Blocker::Held(lock.clone()))
-        })?;
-        self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))?;
+        self.taken(patience, session, want, &mut visit)?;
         self.waiting_before(patience, session, want, rank, |waiter| {
             let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target.overlaps(&want.target));
             let target = theirs.map_or_else(|| want.target.clone(), |theirs| theirs.target.clone());
             visit(Blocker::Waiting { waiter: waiter.clone(), target })
         })
+    }
+
+    /// Locks and rooms of others that stand in the way of one want, as far as patience reaches.
+    fn taken(
+        &self,
+        patience: &mut Patience,
+        session: &SessionId,
+        want: &Want,
+        mut visit: impl FnMut(Blocker) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.held_against(session, &want.target, want.mode, |lock| {
+            patience.look()?;
+            visit(Blocker::Held(lock.clone()))
+        })?;
+        self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))
     }
 
     /// Those others who wait for something of this and come earlier, as far as patience reaches.

@@ -221,9 +221,12 @@ impl State {
     fn is_waited_for(&self, newcomer: &Waiting<'_>) -> bool {
         let has_something =
             self.entry(newcomer.session).is_some_and(|entry| !entry.locks.is_empty() || !entry.waiters.is_empty());
+        // Whoever can't be told in time may be.
+        let mut patience = Patience::for_circles();
         has_something
             || newcomer.wants.iter().any(|want| {
                 let overtaken = self.waiting_for(&want.target, want.mode, |waiter| {
+                    patience.look()?;
                     let pauses = want.target.key.paused_feature().is_some();
                     if pauses || waiter.rank() > newcomer.rank {
                         ControlFlow::Break(())

@@ -68,7 +68,9 @@ impl Logical {
             other => unreachable!("{other} is no prefix"),
         };
         // Taken for a part of the key, it would be another key, and conflict with nothing.
-        if rest.rsplit_once(':').is_some_and(|(_, behind)| Span::parse(behind).is_ok()) {
+        let has_lines = |text: &str| text.rsplit_once(':').is_some_and(|(_, behind)| Span::parse(behind).is_ok());
+        // Also in the form that it is given: a slash may have stood behind.
+        if has_lines(rest) || rest.contains(':') && has_lines(&logical.to_string()[prefix.len() + 1..]) {
             return Err(Fault { why: "only files have lines", right: example(prefix) });
         }
         Ok(logical)

@@ -101,18 +101,18 @@ impl Context {
     ) -> Result<T, Failure> {
         let body = self.identity()?.sign(body);
         let client = self.client()?;
-        let _waiting = self.says_it_waits(patience);
+        let _waiting = self.says_it_waits(&client, patience);
         Ok(client.call_within(operation, &body, patience * rounds)?)
     }
 
     /// Says that a command waits, if it does so for longer than a moment, and keeps alive what its session holds meanwhile, until what
     /// comes back is dropped.
-    pub(crate) fn says_it_waits(&self, patience: Duration) -> Option<mpsc::Sender<()>> {
+    pub(crate) fn says_it_waits(&self, client: &Client, patience: Duration) -> Option<mpsc::Sender<()>> {
         if patience.is_zero() {
             return None;
         }
         let (answered, waits) = mpsc::channel::<()>();
-        let (is_told, asking) = (!self.global.json, self.client().ok().zip(self.identity().ok()));
+        let (is_told, client, identity) = (!self.global.json, client.clone(), self.identity().ok()?);
         std::thread::spawn(move || {
             let mut pause = MOMENT;
             let mut told = !is_told;
@@ -123,7 +123,8 @@ impl Context {
                         "Waiting in the queue for up to {patience}; lockkeeper lock list and room list show who is in the way."
                     );
                 }
-                pause = asking.as_ref().map_or(BEAT_EVERY, |(client, identity)| beat(client, identity));
+                // What failed is tried again as soon.
+                pause = beat(&client, &identity).unwrap_or(pause);
             }
         });
         Some(answered)
@@ -146,9 +147,9 @@ impl Context {
     }
 }
 
-/// Renews all that a session holds. When to do so again.
-fn beat(client: &Client, identity: &Identity) -> Duration {
-    let renewed: Result<Changed, _> = client.call(Operation::Renew, &identity.sign(RenewRequest::default()));
-    let shortest = renewed.ok().and_then(|renewed| renewed.locks.iter().map(|lock| lock.ttl_ms).min());
-    shortest.map_or(BEAT_EVERY, |ttl_ms| BEAT_EVERY.min(Duration::from_millis(ttl_ms / 3)))
+/// Renews all that a session holds. When to do so again, if that is known.
+fn beat(client: &Client, identity: &Identity) -> Option<Duration> {
+    let renewed: Changed = client.call(Operation::Renew, &identity.sign(RenewRequest::default())).ok()?;
+    let shortest = renewed.locks.iter().map(|lock| lock.ttl_ms).min();
+    Some(shortest.map_or(BEAT_EVERY, |ttl_ms| BEAT_EVERY.min(Duration::from_millis(ttl_ms / 3))))
 }

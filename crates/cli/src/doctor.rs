@@ -207,8 +207,11 @@ fn service(context: &Context, config: &Config, can_start: bool) -> Vec<Finding> 
         let request = StatusRequest { space: config.space().ok(), ..StatusRequest::default() };
         client.call::<ServiceStatus>(Operation::Status, &request)
     });
-    let is_silent = || std::os::unix::net::UnixStream::connect(config.socket()).is_ok();
+    let is_silent = || lockkeeper_client::listens(&config.socket());
     match status {
+        Err(lockkeeper_client::Error::Refused(refused)) => {
+            vec![ill("service", format!("it refuses: {}", refused.message), "see its log")]
+        }
         Err(error) if configured.is_none() && is_silent() => {
             let mend = "look at service.log beside it, and end it if it hangs; the next command starts another";
             vec![ill("service", format!("one runs, and gives no answer: {error}"), mend)]

@@ -101,7 +101,8 @@ impl Place {
         let path = typed.rsplit_once(':').filter(|(_, lines)| Span::is_meant_by(lines)).map_or(typed, |(path, _)| path);
         let stem = split_stars(path).0;
         let is_there = |folder: &Path| std::fs::symlink_metadata(folder.join(stem)).is_ok();
-        self.here != self.root && Path::new(stem).is_relative() && !is_there(&self.here) && is_there(&self.root)
+        let is_plain = Path::new(stem).components().all(|part| matches!(part, Component::Normal(_)));
+        self.here != self.root && is_plain && !is_there(&self.here) && is_there(&self.root)
     }
 
     /// A key as a document of the repository names it: its paths are relative to the root, wherever the command is.

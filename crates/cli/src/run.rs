@@ -43,8 +43,9 @@ impl Run {
     pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
         let request = self.wanting.request(context)?;
         let identity = context.identity()?;
-        let holding = Holding::start(context.client()?, identity.clone())?;
-        let waiting = context.says_it_waits(Wanting::patience(&request));
+        let client = context.client()?;
+        let holding = Holding::start(client.clone(), identity.clone())?;
+        let waiting = context.says_it_waits(&client, Wanting::patience(&request));
         if let Err(error) = holding.take(request) {
             return Err(self.refused(context, error));
         }

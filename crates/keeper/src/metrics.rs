@@ -171,6 +171,8 @@ impl Metrics {
             locks: self.locks.get_or_create_owned(&label),
             waiters: self.waiters.get_or_create_owned(&label),
             sessions: self.sessions.get_or_create_owned(&label),
+            families: [self.locks.clone(), self.waiters.clone(), self.sessions.clone()],
+            label,
         }
     }
 }
@@ -201,6 +203,17 @@ pub(crate) struct SpaceGauges {
     locks: Gauge,
     waiters: Gauge,
     sessions: Gauge,
+    families: [Family<SpaceLabel, Gauge>; 3],
+    label: SpaceLabel,
+}
+
+impl Drop for SpaceGauges {
+    /// A space that is let go of is not counted any more.
+    fn drop(&mut self) {
+        for family in &self.families {
+            family.remove(&self.label);
+        }
+    }
 }
 
 impl SpaceGauges {

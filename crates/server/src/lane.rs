@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 
 use axum::http::StatusCode;
 use futures_util::StreamExt;
@@ -64,6 +65,8 @@ pub(crate) async fn serve(
         let reply = loop {
             tokio::select! {
                 biased;
+                // Behind more that was sent the end is not seen: looked at before what was waited for is heard.
+                () = ready_if(|| !listens && waits.load(Ordering::Relaxed) && has_hung_up(watched)) => return None,
                 reply = call.as_mut() => break reply,
                 behind = stream.peek(&mut byte), if listens => match behind {
                     // A wait whose client is gone is given up at once: nothing may be handed to it. What does not wait is answered to
@@ -81,10 +84,6 @@ pub(crate) async fn serve(
                 },
             }
         };
-        if waits.load(Ordering::Relaxed) && has_hung_up(watched) {
-            service.take_back(&reply);
-            return None;
-        }
         service.turns.let_others_answer().await;
         let closes = stopping.is_cancelled();
         write(&reply, closes, &mut out);
@@ -97,6 +96,11 @@ pub(crate) async fn serve(
         }
         steps.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Ends when it is looked at and finds that this is so. Wakes nobody.
+async fn ready_if(is_so: impl Fn() -> bool) {
+    std::future::poll_fn(|_| if is_so() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// Why a connection ends that has not ended by itself.

@@ -42,7 +42,7 @@ pub(crate) const HEADERS_TIME_MAX: Duration = Duration::from_secs(8);
 /// All of them together.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long an answer over HTTP may take that was asked for before the service stops.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long open connections get to finish when the service stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 

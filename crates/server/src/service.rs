@@ -112,6 +112,8 @@ pub(crate) struct Acquired {
     pub(crate) locks: Vec<LockId>,
     /// What it had before, of what it asked for.
     pub(crate) had: Vec<LockId>,
+    /// It was asked for by its name, and not because the session was opened.
+    pub(crate) named: bool,
     pub(crate) ports: bool,
 }
 
@@ -258,15 +260,6 @@ impl Service {
     /// Cancelled when the service stops: it was asked to, or can't go on.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stopping
-    }
-
-    /// Gives back what nobody will hear of: whoever waited for it is gone.
-    pub(crate) fn take_back(&self, reply: &Reply) {
-        if let Some(Acquired { space, actor, locks, .. }) = &reply.granted
-            && let Some(keeper) = self.spaces.if_open(space)
-        {
-            drop(keeper.unheard(actor.session.clone(), locks.clone(), true));
-        }
     }
 
     /// Lets every ledger and the audit log finish what they have begun.

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::open::{Answered, Length, Open};
+use self::open::{Answered, Open};
 use crate::binding::Binding;
 use crate::outgoing::{self, OUT_BYTES};
 use crate::refusal::No;
@@ -30,6 +30,8 @@ use crate::{door, view};
 const STREAMS_MAX: usize = 64;
 /// Room for what is read at once.
 const READ_BYTES: usize = 2048;
+/// What may be made of answers before it is written.
+const OUT_BYTES_MAX: usize = 1 << 20;
 /// Frames of streams that may wait for a reader.
 const FRAMES_MAX: usize = 64;
 
@@ -54,20 +56,18 @@ struct Connection {
     bindings: Vec<Binding>,
 }
 
-/// Questions that may be answered at length, apart from those that need not wait for each other.
-fn length(operation: Operation) -> Option<Length> {
-    match operation {
+/// Questions for lists.
+fn is_answered_at_length(operation: Operation) -> bool {
+    matches!(
+        operation,
         Operation::Active
-        | Operation::History
-        | Operation::Audit
-        | Operation::Sessions
-        | Operation::Rooms
-        | Operation::Features
-        | Operation::FeatureConflicts => Some(Length::List),
-        Operation::Renew => Some(Length::Beat),
-        Operation::OpenSession | Operation::RestoreSession => Some(Length::Session),
-        _ => None,
-    }
+            | Operation::History
+            | Operation::Audit
+            | Operation::Sessions
+            | Operation::Rooms
+            | Operation::Features
+            | Operation::FeatureConflicts
+    )
 }
 
 impl Connection {
@@ -107,7 +107,10 @@ impl Connection {
             if !out.is_empty() {
                 // Whatever is ready goes out in one write.
                 self.service.turns.let_others_answer().await;
-                while let Some(answered) = open.next_ready().await {
+                // An answer is made when it is asked for here: hundreds of long ones are not made before the first is written.
+                while out.len() < OUT_BYTES_MAX
+                    && let Some(answered) = open.next_ready().await
+                {
                     self.write(answered, open, out);
                 }
                 while let Ok(frame) = streamed.try_recv() {
@@ -157,8 +160,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on. `false`: it may be
-    /// answered at length while another one of its kind is not answered yet, and waits.
+    /// Starts on one line. Streams are started and acknowledged here; other questions are open from now on. `false`: a list is asked for
+    /// while another one is not answered, and waits.
     async fn asked(&mut self, line: &[u8], open: &mut Open, streams: &mut JoinSet<()>, out: &mut Vec<u8>) -> bool {
         let question = match Asked::read(line) {
             Ok(question) => question,
@@ -174,8 +177,8 @@ impl Connection {
             self.write(Answered::no(id, no), open, out);
             return true;
         };
-        let length = length(operation);
-        if length.is_some_and(|length| open.has(length)) {
+        let at_length = is_answered_at_length(operation);
+        if at_length && open.at_length {
             return false;
         }
         let trace = question.traceparent.as_deref().and_then(TraceParent::parse);
@@ -197,10 +200,10 @@ impl Connection {
             }
             _ => {
                 let (service, body) = (self.service.clone(), body.to_owned());
-                open.begin(length);
+                open.at_length |= at_length;
                 open.push(async move {
                     let reply = service.call(operation, Input::Json(&body), &caller).await;
-                    Answered { id, length, reply }
+                    Answered { id, at_length, reply }
                 });
             }
         }
@@ -260,17 +263,18 @@ impl Connection {
     }
 
     fn write(&mut self, answered: Answered, open: &mut Open, out: &mut Vec<u8>) {
-        let Answered { id, length, reply } = answered;
-        open.end(length);
+        let Answered { id, at_length, reply } = answered;
+        open.at_length &= !at_length;
         for binding in &mut self.bindings {
             binding.remove(&reply.released);
         }
-        if let Some(Acquired { space, actor, locks, had, ports }) = &reply.granted {
+        if let Some(Acquired { space, actor, locks, had, named, ports }) = &reply.granted {
             let same = |binding: &&mut Binding| binding.actor.session == actor.session && binding.space() == space;
             match self.bindings.iter_mut().find(same) {
                 Some(binding) => binding.add(locks, had, *ports),
                 // Whoever asks without being attached wants it for its TTL, whoever else has it meanwhile.
-                None => self.service.users.unbind(space, &actor.session, had),
+                None if *named => self.service.users.unbind(space, &actor.session, had),
+                None => {}
             }
         }
         frame(id, reply.status, false, &reply.body, out);

@@ -49,16 +49,17 @@ impl Spaces {
         if let Some(keeper) = self.opened().get(space) {
             return Ok(keeper.clone());
         }
+        if self.opened().len() >= SPACES_MAX / 2 {
+            // Some may have been looked at, and nothing more. Well before there is no room: their loops have yet to end.
+            self.open.write().expect("no holder panics").retain(|_, keeper| !keeper.is_unused());
+            tokio::task::yield_now().await;
+        }
         let opening = {
             let mut all = self.opening.lock().expect("no holder panics");
             // Those that nobody is opening any more.
             all.retain(|_, opening| Arc::strong_count(opening) > 1);
             if self.opened().len() + all.len() >= SPACES_MAX && !all.contains_key(space) {
-                // Some may have been looked at, and nothing more.
-                self.open.write().expect("no holder panics").retain(|_, keeper| !keeper.is_unused());
-                if self.opened().len() + all.len() >= SPACES_MAX {
-                    return Err(NoKeeper::TooMany);
-                }
+                return Err(NoKeeper::TooMany);
             }
             all.entry(space.clone()).or_default().clone()
         };
@@ -79,8 +80,9 @@ impl Spaces {
         if let Some(keeper) = self.if_open(space) {
             return Ok(keeper);
         }
-        let is_there = async || self.engine.spaces().await.map(|spaces| spaces.contains(space));
-        if !self.engine.opening_takes_room() || is_there().await.map_err(NoKeeper::Failed)? {
+        // One that can't be told may be there.
+        let is_there = async || self.engine.spaces().await.map_or(true, |spaces| spaces.contains(space));
+        if !self.engine.opening_takes_room() || is_there().await {
             return self.keeper(space).await;
         }
         let empty = Memory::new().open(space).await.map_err(NoKeeper::Failed)?;

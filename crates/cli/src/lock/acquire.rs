@@ -113,14 +113,14 @@ impl Acquire {
         let client = context.client()?;
         if !self.hold {
             let patience = Wanting::patience(&request);
-            let _waiting = context.says_it_waits(patience);
+            let _waiting = context.says_it_waits(&client, patience);
             let asked = client.call_within(Operation::Acquire, &identity.sign(request), patience);
             let answer: Value = asked.map_err(|error| Failure::taken(error, &self.wanting.keys))?;
             told(context, &answer)?;
             return Ok(());
         }
-        let holding = Holding::start(client, identity)?;
-        let waiting = context.says_it_waits(Wanting::patience(&request));
+        let holding = Holding::start(client.clone(), identity)?;
+        let waiting = context.says_it_waits(&client, Wanting::patience(&request));
         let answer = holding.take(request).map_err(|error| Failure::taken(error, &self.wanting.keys))?;
         drop(waiting);
         told(context, &answer)?;

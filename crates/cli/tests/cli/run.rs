@@ -232,10 +232,11 @@ fn p3_a_command_whose_lock_its_own_session_gave_back_is_ended_soon() {
 #[test]
 fn what_the_same_session_acquires_by_itself_meanwhile_stays_for_its_ttl() {
     let house = House::new();
-    let running = house.start("a", &["run", "x", "y", "--", "sleep", "1"]);
+    let running = house.start("a", &["run", "x", "y", "--", "sh", "-c", "until [ -e done ]; do sleep 0.05; done"]);
     wait_for("both locks", || (house.held().len() == 2).then_some(()));
     let told = house.say("a", &["lock", "acquire", "x", "--ttl", "10m"]);
     assert!(told.code == 0 && told.out.starts_with("Refreshed x"), "{told:?}");
+    std::fs::write(house.repository().join("done"), "").expect("a file");
     assert_eq!(finish(running).code, 0);
     assert_eq!(house.held(), ["a x"]);
 }
@@ -244,9 +245,9 @@ fn what_the_same_session_acquires_by_itself_meanwhile_stays_for_its_ttl() {
 fn whoever_waits_keeps_what_the_session_holds() {
     let house = House::new();
     house.say("b", &["lock", "acquire", "y", "--ttl", "10m"]);
-    house.say("a", &["lock", "acquire", "x", "--ttl", "1s"]);
+    house.say("a", &["lock", "acquire", "x", "--ttl", "4s"]);
     let waiting = house.start("a", &["lock", "acquire", "y", "--wait", "60s"]);
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    std::thread::sleep(std::time::Duration::from_millis(5500));
     assert_eq!(house.held(), ["a x", "b y"]);
     house.say("b", &["lock", "release", "y"]);
     assert_eq!(finish(waiting).code, 0);

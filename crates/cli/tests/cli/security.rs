@@ -371,11 +371,11 @@ fn what_is_refused_or_finds_nothing_makes_no_space() {
         ("locks/acquire", r#""file_path":"x","ttl_ms":1"#),
         ("locks/release", r#""file_path":"x""#),
         ("locks/renew", r#""file_path":"x""#),
-        ("sessions/close", r#""agent_id":"a""#),
     ] {
         let answer = ask(op, more);
         assert_ne!(answer["status"], 200, "{op}: {answer}");
     }
+    assert_eq!(ask("sessions/close", r#""agent_id":"a""#)["body"]["released"], serde_json::json!([]));
     assert_eq!(ask("locks/check", r#""file_path":"x""#)["status"], 200);
     assert_eq!(ledgers(), before);
     assert_eq!(ask("locks/acquire", r#""file_path":"x""#)["status"], 200);

@@ -130,7 +130,11 @@ fn meets_a_crowd_on_http(house: &House, http: &str) {
     assert_eq!(house.say("b", &["lock", "list"]).code, 0, "strangers on TCP take no place of the local user");
     let asked = Instant::now();
     let answer = ask_http(http);
-    let told = answer.as_ref().is_ok_and(|line| line.contains(" 200 ") || line.contains(" 503 "));
+    // Whoever is refused before the question was read may be reset by the system.
+    let told = match &answer {
+        Ok(line) => line.contains(" 200 ") || line.contains(" 503 "),
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    };
     assert!(told, "{answer:?}");
     assert!(asked.elapsed() < Duration::from_secs(15), "an answer took {:?}: {answer:?}", asked.elapsed());
     drop(crowd);
@@ -210,7 +214,7 @@ fn follow_http(house: &House, address: &str) -> TcpStream {
 
 /// Whoever reads is served through every door, for as long as somebody who does not is put up with.
 /// Whoever waits for so long was held up by somebody, however busy the machine is.
-const STALL: Duration = Duration::from_secs(3);
+const STALL: Duration = Duration::from_secs(10);
 
 fn others_are_served(service: &Service, http: &str) {
     let mut line = service.line();

@@ -94,7 +94,8 @@ fn a_line_that_never_ends_is_cut_off_costs_little_memory_and_nobody_else_anythin
         let sent = stream.write_all(&longest(length)).and_then(|()| stream.write_all(b"\n"));
         let mut answer = String::new();
         let read = sent.and_then(|()| BufReader::new(stream).read_line(&mut answer));
-        assert_eq!((read.is_ok_and(|count| count > 0), answer.contains("\"id\":7")), (answered, answered), "{answer}");
+        assert_eq!(answer.contains("\"id\":7"), answered, "{answer}");
+        assert!(answered || read.is_err() || answer.contains("too_large"), "{answer}");
     }
     let mut endless = UnixStream::connect(service.socket()).expect("a connection");
     let piece = vec![b'x'; 65_536];

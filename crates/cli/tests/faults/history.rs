@@ -97,8 +97,8 @@ impl Client<'_> {
             }
             Told::Own(_) | Told::Others(_) | Told::Free | Told::Nothing => {}
         }
-        let did = did(operation, self.who, told);
-        self.history.entry(key).or_default().push(Operation { asked, answered, did });
+        let (did, waits) = (did(operation, self.who, told), body["wait_ms"].is_u64());
+        self.history.entry(key).or_default().push(Operation { asked, answered, did, waits });
         if answer.is_none() {
             self.begin_anew();
         }
@@ -117,7 +117,7 @@ impl Client<'_> {
         let answered = self.world.moment();
         for key in 0..KEYS {
             let did = Did::Close(self.who);
-            self.history.entry(key).or_default().push(Operation { asked, answered, did });
+            self.history.entry(key).or_default().push(Operation { asked, answered, did, waits: false });
         }
         self.own.clear();
         self.who = self.world.names.fetch_add(1, Ordering::SeqCst);
@@ -226,9 +226,9 @@ pub(crate) fn record(sockets: &[PathBuf], happens: impl FnOnce()) -> (u64, Histo
     (answers, history)
 }
 
-/// How many waited for somebody else before they got it, at least: others had it when they asked, and still afterwards.
+/// How many stood in the queue, if they had to, while somebody else gave it back, and got it.
 pub(crate) fn handed_over(history: &Histories) -> usize {
-    let taken = |operation: &&Operation| matches!(operation.did, Did::Acquire(_, Told::New(_)));
+    let taken = |operation: &&Operation| operation.waits && matches!(operation.did, Did::Acquire(_, Told::New(_)));
     let freed = |operation: &&Operation| matches!(operation.did, Did::Release(_, Told::Own(_)));
     let waited = |operations: &Vec<Operation>| {
         let frees: Vec<u64> = operations.iter().filter(freed).map(|operation| operation.asked).collect();

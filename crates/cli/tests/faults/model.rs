@@ -111,6 +111,8 @@ pub(crate) struct Operation {
     /// Behind everything, if it never was.
     pub(crate) answered: u64,
     pub(crate) did: Did,
+    /// It stood in the queue if it had to.
+    pub(crate) waits: bool,
 }
 
 /// Whether there is an order of the operations that explains every answer.
@@ -131,8 +133,12 @@ mod tests {
 
     /// One after the other.
     fn row(all: &[Did]) -> Vec<Operation> {
-        let at =
-            |(n, did): (usize, &Did)| Operation { asked: 2 * n as u64, answered: 2 * n as u64 + 1, did: did.clone() };
+        let at = |(n, did): (usize, &Did)| Operation {
+            asked: 2 * n as u64,
+            answered: 2 * n as u64 + 1,
+            did: did.clone(),
+            waits: false,
+        };
         all.iter().enumerate().map(at).collect()
     }
 
@@ -151,7 +157,7 @@ mod tests {
         ];
         assert!(is_linearizable(&row(&story)));
         // Both at once: whichever came first, one was refused.
-        let at_once = |did| Operation { asked: 0, answered: 9, did };
+        let at_once = |did| Operation { asked: 0, answered: 9, did, waits: false };
         let fight = [at_once(Did::Acquire(1, Told::Others(Some(2)))), at_once(Did::Acquire(2, Told::New(5)))];
         assert!(is_linearizable(&fight));
         // Never answered, and yet it happened: seen later by others, and by itself.

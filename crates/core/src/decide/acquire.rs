@@ -88,7 +88,7 @@ impl Deciding<'_> {
     /// The highest priority up to the one asked for with which nobody is overtaken who waits for any of this now.
     fn priority_behind(&self, acquire: &Acquire, wants: &[Want], next: WaiterId) -> u8 {
         let mut last = None;
-        for want in wants {
+        for want in wants.iter().filter(|_| acquire.priority > 0) {
             let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
                 last = last.max(Some(waiter.rank()));
                 ControlFlow::Continue(())

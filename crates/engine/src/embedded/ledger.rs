@@ -141,7 +141,11 @@ impl Inner {
 
     /// No further segment can be made: there is no room, or nothing left to make it in.
     fn full(&self) -> Append {
-        if self.dir.exists() { Append::Full } else { Append::Down(self.syncer.fail(&sync::moved())) }
+        if self.dir.try_exists().unwrap_or(true) {
+            Append::Full
+        } else {
+            Append::Down(self.syncer.fail(&sync::moved()))
+        }
     }
 
     fn write(&self, tail: &mut Tail, proposed: Stamp, batch: &Batch) -> Append {

@@ -316,7 +316,7 @@ impl Service {
         self.permit_granted(operation, keeper, caller, &actor, &locks[..fresh]).await?;
         let space = keeper.space().clone();
         let locks_made = locks[..fresh].iter().map(|lock| lock.id).collect();
-        noted.granted = Some(Acquired { space, actor, locks: locks_made, had: Vec::new(), ports: false });
+        noted.granted = Some(Acquired { space, actor, locks: locks_made, had: Vec::new(), named: false, ports: false });
         let lock = locks.first().map(|lock| viewer.lock(lock));
         lock.map(|lock| (lock, fresh > 0)).ok_or_else(|| No::new(Word::Internal, "A grant without a lock."))
     }

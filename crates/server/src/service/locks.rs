@@ -69,7 +69,7 @@ impl Service {
         let paused = if fresh < locks.len() { Box::pin(pauses_of(&keeper, had)).await } else { Ok(Vec::new()) };
         let paused = paused.unwrap_or_default();
         let space = keeper.space().clone();
-        noted.granted = Some(Acquired { space, actor, locks: ids(new), had: ids(had), ports: false });
+        noted.granted = Some(Acquired { space, actor, locks: ids(new), had: ids(had), named: true, ports: false });
         if let Some(unheard) = unheard {
             unheard.heard();
         }

@@ -39,7 +39,8 @@ impl Service {
         match answer {
             Answer::PortsAllocated { ports } => {
                 let space = keeper.space().clone();
-                noted.granted = Some(Acquired { space, actor, locks: Vec::new(), had: Vec::new(), ports: !had });
+                noted.granted =
+                    Some(Acquired { space, actor, locks: Vec::new(), had: Vec::new(), named: false, ports: !had });
                 let allocation = view(&ports, viewer);
                 json(&PortsAllocated { success: true, env_snippet: snippet(&allocation), allocation })
             }

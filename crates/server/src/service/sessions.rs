@@ -96,8 +96,14 @@ impl Service {
         noted.ttl = back.iter().chain(&refreshed).map(|lock| lock.ttl).min();
         let ids = |locks: &[Arc<Lock>]| locks.iter().map(|lock| lock.id).collect();
         let (space, actor_of) = (keeper.space().clone(), actor.clone());
-        noted.granted =
-            Some(Acquired { space, actor: actor_of, locks: ids(&back), had: ids(&refreshed), ports: false });
+        noted.granted = Some(Acquired {
+            space,
+            actor: actor_of,
+            locks: ids(&back),
+            had: ids(&refreshed),
+            named: false,
+            ports: false,
+        });
         // It is given back, whether that can be told or not.
         let paused = pauses_of(&keeper, &refreshed).await.unwrap_or_default();
         json(&SessionOpened {

@@ -23,19 +23,9 @@ pub(super) struct Open {
     /// Whether that is one, and not what is left of the last.
     asked: bool,
     others: FuturesUnordered<BoxFuture<'static, Answered>>,
-    /// Those that may be answered at length. There is one of each kind at a time, and the next one is not begun: what can be asked for in
-    /// a line may take a hundred megabytes. Whatever else comes before it does not wait, nor does a heartbeat for a list.
-    at_length: [bool; 3],
-}
-
-/// What an answer at length is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    List,
-    /// All that a session holds, renewed.
-    Beat,
-    /// The same, when it is opened; that may wait for what is to come back.
-    Session,
+    /// One of them may be answered at length. There is one such at a time, and the next one is not begun: what can be asked for in a
+    /// line may take a hundred megabytes. Whatever else comes before it, such as a heartbeat, does not wait.
+    pub(super) at_length: bool,
 }
 
 impl Open {
@@ -50,22 +40,6 @@ impl Open {
     /// Whether nothing more is read before something is answered.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= OPEN_MAX
-    }
-
-    pub(super) fn has(&self, length: Length) -> bool {
-        self.at_length[length as usize]
-    }
-
-    pub(super) fn begin(&mut self, length: Option<Length>) {
-        if let Some(length) = length {
-            self.at_length[length as usize] = true;
-        }
-    }
-
-    pub(super) fn end(&mut self, length: Option<Length>) {
-        if let Some(length) = length {
-            self.at_length[length as usize] = false;
-        }
     }
 
     pub(super) fn push(&mut self, asked: impl Future<Output = Answered> + Send + 'static) {
@@ -130,12 +104,12 @@ fn ready<T>(polled: Poll<T>) -> Option<T> {
 /// A question that was answered.
 pub(super) struct Answered {
     pub(super) id: u64,
-    pub(super) length: Option<Length>,
+    pub(super) at_length: bool,
     pub(super) reply: Reply,
 }
 
 impl Answered {
     pub(super) fn no(id: u64, no: No) -> Answered {
-        Answered { id, length: None, reply: service::reply(Err(no)) }
+        Answered { id, at_length: false, reply: service::reply(Err(no)) }
     }
 }

@@ -79,7 +79,6 @@ async fn a_ledger_whose_folder_was_moved_stops() {
     scribe.append(b"there").await;
     scribe.wait_durable().await;
     fs::rename(&store, root.path().join("elsewhere")).expect("moved");
-    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     let mut durable = scribe.ledger.durable();
     let _ = scribe.try_append(b"nowhere").await;
     let failed = durable.wait_for(|durable| matches!(durable, Durable::Failed(_)));

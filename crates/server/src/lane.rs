@@ -65,8 +65,8 @@ pub(crate) async fn serve(
         let reply = loop {
             tokio::select! {
                 biased;
-                // Behind more that was sent the end is not seen: looked at before what was waited for is heard.
-                () = ready_if(|| !listens && waits.load(Ordering::Relaxed) && has_hung_up(watched)) => return None,
+                // Before what was waited for is heard: behind more that was sent the end is not seen, and both may come at once.
+                () = ready_if(|| waits.load(Ordering::Relaxed) && has_hung_up(watched)) => return None,
                 reply = call.as_mut() => break reply,
                 behind = stream.peek(&mut byte), if listens => match behind {
                     // A wait whose client is gone is given up at once: nothing may be handed to it. What does not wait is answered to

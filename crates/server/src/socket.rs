@@ -32,6 +32,8 @@ const STREAMS_MAX: usize = 64;
 const READ_BYTES: usize = 2048;
 /// What may be made of answers before it is written.
 const OUT_BYTES_MAX: usize = 1 << 20;
+/// What is written to whoever has nothing more to say, at most.
+const LAST_BYTES_MAX: usize = 16 << 20;
 /// Frames of streams that may wait for a reader.
 const FRAMES_MAX: usize = 64;
 
@@ -75,9 +77,16 @@ impl Connection {
         let (mut open, mut out) = (Open::default(), Vec::with_capacity(OUT_BYTES));
         let ended = self.converse(&mut streamed, &mut open, &mut out).await;
         // What was answered already is bound, or told, before the connection ends; also if it ended badly.
-        for answered in std::mem::take(&mut open).into_ready().await {
+        let last = std::mem::take(&mut open);
+        last.take_ready(|answered| {
+            let before = out.len();
             self.write(answered, &mut open, &mut out);
-        }
+            // Whoever leaves so much behind does not read it either.
+            if before > LAST_BYTES_MAX {
+                out.truncate(before);
+            }
+        })
+        .await;
         match ended {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 let no = No::new(Word::TooLarge, format!("A line has at most {LINE_BYTES_MAX} bytes."));

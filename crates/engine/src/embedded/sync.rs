@@ -22,8 +22,6 @@ use crate::{Durable, EngineError};
 const PATIENCE: Duration = Duration::from_millis(10);
 /// A disk that takes no longer than this is waited for on the spot.
 const QUICK: Duration = Duration::from_millis(1);
-/// How often it is looked whether the folder is where it was.
-const HOME_LOOK: Duration = Duration::from_millis(100);
 
 /// Who waits until something is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,20 +102,15 @@ fn sync_kept(file: &File) -> io::Result<()> {
 struct Home {
     dir: PathBuf,
     identity: (u64, u64),
-    looked: Instant,
 }
 
 impl Home {
     fn find(dir: &Path) -> io::Result<Home> {
-        Ok(Home { dir: dir.to_owned(), identity: identity(dir)?, looked: Instant::now() })
+        Ok(Home { dir: dir.to_owned(), identity: identity(dir)? })
     }
 
-    /// Looked at now and then: it costs as much as a part of a sync.
-    fn is_still_there(&mut self) -> io::Result<()> {
-        if self.looked.elapsed() < HOME_LOOK {
-            return Ok(());
-        }
-        self.looked = Instant::now();
+    /// Looked at after each sync, which takes a hundred times as long.
+    fn is_still_there(&self) -> io::Result<()> {
         match identity(&self.dir) {
             Ok(found) if found == self.identity => Ok(()),
             Ok(_) => Err(moved()),
@@ -149,7 +142,7 @@ enum Sleep {
 impl Syncer {
     /// Starts the thread of a ledger that is durable up to `revision`.
     pub(super) fn start(revision: u64, dir: &Path) -> io::Result<Syncer> {
-        let mut home = Home::find(dir)?;
+        let home = Home::find(dir)?;
         let sync = move |file: &File| sync_kept(file).and_then(|()| home.is_still_there());
         Syncer::start_with(revision, Disk { sync: Box::new(sync), quick: QUICK })
     }

@@ -81,15 +81,16 @@ impl Open {
         std::future::poll_fn(|cx| Poll::Ready(ready(self.poll_next(cx)))).await
     }
 
-    /// Every answer that there is already, when nobody waits for the others any more. Each is asked for: the runtime puts off
-    /// whoever comes behind many others, and then nobody is told that its answer has come.
-    pub(super) async fn into_ready(mut self) -> Vec<Answered> {
+    /// Takes every answer that there is already, one after the other, when nobody waits for the rest any more. Each is asked for: the
+    /// runtime puts off whoever comes behind many others, and then nobody is told that its answer has come.
+    pub(super) async fn take_ready(mut self, mut take: impl FnMut(Answered)) {
         let all = std::future::poll_fn(|cx| {
             let only = self.only.as_mut().filter(|_| self.asked).map(|only| only.poll(cx));
             let others = Pin::new(&mut self.others).iter_pin_mut().map(|asked| asked.poll(cx));
-            Poll::Ready(only.into_iter().chain(others).filter_map(ready).collect())
+            only.into_iter().chain(others).filter_map(ready).for_each(&mut take);
+            Poll::Ready(())
         });
-        tokio::task::unconstrained(all).await
+        tokio::task::unconstrained(all).await;
     }
 }
 

@@ -46,7 +46,7 @@ pub enum Failure {
 /// Where an answer goes.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    to: oneshot::Sender<Result<Answer, Failure>>,
+    to: oneshot::Sender<Result<Heard, Failure>>,
     /// If nobody listens any more, that is told.
     pub(crate) leaving_is_told: bool,
 }
@@ -54,12 +54,25 @@ pub(crate) struct Reply {
 impl Reply {
     /// The answer comes back if nobody listens any more.
     pub(crate) fn send(self, answer: Result<Answer, Failure>) -> Result<(), Result<Answer, Failure>> {
-        self.to.send(answer)
+        self.tell(answer, false)
+    }
+
+    /// The same; `alone`: nobody else is told of a grant.
+    pub(crate) fn tell(self, answer: Result<Answer, Failure>, alone: bool) -> Result<(), Result<Answer, Failure>> {
+        let heard = answer.map(|answer| Heard { answer, alone });
+        self.to.send(heard).map_err(|unheard| unheard.map(|heard| heard.answer))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
+}
+
+/// An answer on its way, and whether it is a grant that nobody else is told of.
+#[derive(Debug)]
+struct Heard {
+    answer: Answer,
+    alone: bool,
 }
 
 pub(crate) type Read = Box<dyn FnOnce(Result<(&State, Stamp), Failure>) + Send>;
@@ -194,7 +207,7 @@ impl Keeper {
         let (to, answer) = oneshot::channel();
         let reply = Reply { to, leaving_is_told: waits };
         let asked = Asked { ticket: Some(ticket), command };
-        let leaving = waits.then(|| Leaving { ticket: Some(ticket), comes_back, keeper: self });
+        let leaving = waits.then(|| Leaving { ticket: Some(ticket), comes_back, unheard: None, keeper: self });
         let answering = Answering { answer, leaving };
         match self.0.mailbox.try_send(Mail::Ask(asked, reply)) {
             Ok(()) => Asking::Asked(answering),
@@ -219,7 +232,7 @@ impl Keeper {
         let (to, answer) = oneshot::channel();
         let mail = Mail::Beat(actor.session, self.ticket(), Reply { to, leaving_is_told: false });
         self.0.mailbox.send(mail).await.map_err(|_| stopped())?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        answer.await.unwrap_or_else(|_| Err(stopped())).map(|heard| heard.answer)
     }
 
     /// Gives back what a session held that is gone, in one record: at once, or as soon as the engine can be reached again.
@@ -296,7 +309,7 @@ impl Future for Asking<'_> {
 
 /// A question in the mailbox.
 struct Answering<'a> {
-    answer: oneshot::Receiver<Result<Answer, Failure>>,
+    answer: oneshot::Receiver<Result<Heard, Failure>>,
     leaving: Option<Leaving<'a>>,
 }
 
@@ -308,7 +321,19 @@ impl Future for Answering<'_> {
         if let Some(leaving) = &mut self.leaving {
             leaving.ticket = None;
         }
-        Poll::Ready(answer.unwrap_or_else(|_| Err(stopped())))
+        Poll::Ready(answer.unwrap_or_else(|_| Err(stopped())).map(|heard| heard.answer))
+    }
+}
+
+impl Drop for Answering<'_> {
+    /// What was told and never heard is told back.
+    fn drop(&mut self) {
+        if let Some(leaving) = &mut self.leaving
+            && leaving.ticket.is_some()
+            && let Ok(Ok(Heard { answer, alone: true })) = self.answer.try_recv()
+        {
+            leaving.unheard = Some(answer);
+        }
     }
 }
 
@@ -327,6 +352,7 @@ impl Drop for EndsWithPanic {
 struct Leaving<'a> {
     ticket: Option<Ticket>,
     comes_back: bool,
+    unheard: Option<Answer>,
     keeper: &'a Keeper,
 }
 
@@ -335,7 +361,8 @@ impl Drop for Leaving<'_> {
         if let Some(ticket) = self.ticket
             && !self.keeper.0.stopping.is_cancelled()
         {
-            let _ = self.keeper.0.withdrawals.send(Gone { ticket, comes_back: self.comes_back });
+            let (comes_back, unheard) = (self.comes_back, self.unheard.take());
+            let _ = self.keeper.0.withdrawals.send(Gone { ticket, comes_back, unheard });
         }
     }
 }
@@ -372,11 +399,13 @@ impl Drop for Unheard {
 }
 
 /// Somebody who asked and does not listen any more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Gone {
     pub(crate) ticket: Ticket,
     /// The question had an id, under which it may be asked again.
     pub(crate) comes_back: bool,
+    /// What they were granted, and were gone before they heard it.
+    pub(crate) unheard: Option<Answer>,
 }
 
 fn salt_of(space: &Space) -> u64 {

@@ -295,15 +295,15 @@ impl Running {
     /// Those who left give up their places in the queue, and what they were granted and have not heard of.
     fn withdrawn(&mut self, gone: &[Gone]) -> Vec<Asked> {
         let (mut asked, mut places) = (Vec::new(), Vec::new());
-        for Gone { ticket, comes_back } in gone {
+        for Gone { ticket, comes_back, unheard } in gone {
             self.replies.remove(ticket);
             places.extend(self.desk.leave(*ticket));
             let parked = self.parked.iter().position(|parked| parked.ticket == *ticket);
             let parked = parked.and_then(|place| self.parked.remove(place)).filter(|parked| parked.alone);
-            let unheard = self.unheard.remove(ticket);
+            let told = parked.or_else(|| self.unheard.remove(ticket)).map(|told| told.answer);
             // Another server may just be telling it to somebody who came back for it.
             let kept = *comes_back && self.ledger.has_other_writers();
-            if let Some(Told { answer: Answer::Granted { locks, fresh }, .. }) = parked.or(unheard).filter(|_| !kept)
+            if let Some(Answer::Granted { locks, fresh }) = told.or_else(|| unheard.clone()).filter(|_| !kept)
                 && let Some(first) = locks[..fresh].first()
             {
                 let (session, locks) = (first.session.clone(), locks[..fresh].iter().map(|lock| lock.id).collect());
@@ -439,7 +439,7 @@ impl Running {
         let Some(reply) = self.replies.remove(&ticket) else { return };
         // As many as are being told of, and no more.
         let is_kept = alone && reply.leaving_is_told;
-        if let Err(Ok(answer)) = reply.send(Ok(answer))
+        if let Err(Ok(answer)) = reply.tell(Ok(answer), alone)
             && is_kept
         {
             self.unheard.insert(ticket, Told { ticket, answer, after, alone });

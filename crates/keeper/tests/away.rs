@@ -254,3 +254,16 @@ async fn an_engine_that_refuses_is_tried_as_often_as_it_is_set_with_a_pause_that
         assert!((least..=most).contains(&asked.elapsed()), "{attempts}: {:?}", asked.elapsed());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_with_an_answer_that_was_told_and_never_heard_leaves_nothing_behind() {
+    let (keeper, _) = keeper(&Settings::default()).await;
+    keeper.ask(acquire("a", "x")).await.expect("free");
+    let waiting = keeper.ask(Command::Acquire(Acquire { wait: Millis::from_secs(60), ..wanting("b", "x") }));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(keeper.read(|state, _| state.waiter_count()).await, Ok(1));
+    keeper.ask(release("a")).await.expect("its own");
+    drop(waiting);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(keeper.read(|state, _| state.lock_count()).await, Ok(0));
+}

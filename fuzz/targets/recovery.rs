@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use lockkeeper_core::space::Space;
@@ -33,7 +34,9 @@ struct Sound {
 
 static SOUND: LazyLock<Sound> = LazyLock::new(|| {
     let root = tempfile::tempdir().expect("a folder");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    // Threads that stay: one that is just being started, when others had gone, looks like a leak.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().thread_keep_alive(Duration::from_secs(3600)).build().expect("a runtime");
     let written = runtime.block_on(async {
         let engine: Arc<dyn Engine> = Arc::new(Embedded::open(root.path(), Durability::Always).expect("opens"));
         let mut scribe = Scribe::at_origin(&engine, SPACE).await;

@@ -108,6 +108,7 @@ struct Handle {
     epoch: Arc<AtomicU64>,
     rewrites: Arc<AtomicU64>,
     full: Arc<AtomicBool>,
+    at_rest: Arc<AtomicBool>,
     ledger: Arc<dyn Ledger>,
 }
 
@@ -126,7 +127,7 @@ impl Keeper {
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
         let (epoch, rewrites) = (Arc::new(AtomicU64::new(desk.position().epoch)), Arc::new(AtomicU64::new(0)));
-        let full = Arc::<AtomicBool>::default();
+        let (full, at_rest) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let handle = Handle {
             space: space.clone(),
             mailbox,
@@ -137,9 +138,10 @@ impl Keeper {
             epoch: epoch.clone(),
             rewrites: rewrites.clone(),
             full: full.clone(),
+            at_rest: at_rest.clone(),
             ledger: ledger.clone(),
         };
-        let outlets = Outlets { entries, epoch, rewrites, full, stopping: handle.stopping.clone() };
+        let outlets = Outlets { entries, epoch, rewrites, full, at_rest, stopping: handle.stopping.clone() };
         let running = Running::new(space, ledger, desk, settings, metrics, outlets);
         let ends = EndsWithPanic(handle.stopping.clone());
         tokio::spawn(async move {
@@ -153,9 +155,10 @@ impl Keeper {
         &self.0.space
     }
 
-    /// Whether nobody else has a handle on it, and nothing was ever recorded.
-    pub fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.0) == 1 && self.epoch() == Position::ORIGIN.epoch
+    /// Whether nobody else has a handle on it, and nothing will happen by itself: nothing is held, awaited or owed. Whoever wants it
+    /// next finds it as it was.
+    pub fn is_at_rest(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && self.0.at_rest.load(Ordering::Relaxed)
     }
 
     /// As the engine is now: a Redis may come back with other settings.

@@ -4,7 +4,7 @@ mod recording;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper_core::HashMap;
@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::recording::{BatchIds, Decided};
+use self::recording::{BatchIds, Decided, Round};
 use crate::beats::Beats;
 use crate::contention::Contention;
 use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
@@ -54,6 +54,8 @@ pub(crate) struct Outlets {
     pub(crate) rewrites: Arc<AtomicU64>,
     /// The ledger had no room for anything new the last time.
     pub(crate) full: Arc<AtomicBool>,
+    /// Nothing happens here unless somebody asks.
+    pub(crate) at_rest: Arc<AtomicBool>,
     /// The service, which ends with its engine: whoever starts it anew reads what is really on the disk.
     pub(crate) stopping: CancellationToken,
 }
@@ -93,8 +95,9 @@ pub(crate) struct Running {
     sweep_at: Instant,
     /// What others hold outside of the ledger is not looked at before.
     outside_at: Instant,
-    /// Which of it comes next.
-    outside_next: usize,
+    /// Which of it comes next, of what somebody waits for and of the rest.
+    awaited_next: Round,
+    outside_next: Round,
     /// Others are not told before what this server is set to.
     announce_at: Instant,
     /// No snapshot is tried before.
@@ -149,7 +152,8 @@ impl Running {
             threshold: Threshold::new(settings.snapshot_bytes, writer),
             sweep_at: Instant::now(),
             outside_at: Instant::now(),
-            outside_next: 0,
+            awaited_next: Round::default(),
+            outside_next: Round::default(),
             announce_at: Instant::now(),
             compact_at: Instant::now(),
             failed: None,
@@ -161,6 +165,7 @@ impl Running {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         // Those who want to look, and had no turn yet.
         let mut reads = VecDeque::new();
+        self.publish();
         loop {
             let wake = if reads.is_empty() { self.next_wake() } else { Instant::now() };
             let mut gone = Vec::new();
@@ -513,6 +518,14 @@ impl Running {
             self.published = history.made();
         }
         self.gauges.set(self.desk.state());
+        self.outlets.at_rest.store(self.is_at_rest(), Ordering::Relaxed);
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let state = self.desk.state();
+        let owes =
+            self.mourned.is_some() || !self.owed.is_empty() || !self.parked.is_empty() || !self.unheard.is_empty();
+        !owes && state.next_wake().is_none() && !state.has_external()
     }
 
     /// Starts a snapshot beside the loop when the log has outgrown the last one.

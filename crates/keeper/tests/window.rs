@@ -83,6 +83,8 @@ struct Windowed {
     is_blind: AtomicBool,
     /// It does not tell when it moved.
     silent: watch::Sender<u64>,
+    /// How often each name was looked at.
+    looks: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Ledger for Windowed {
@@ -147,6 +149,9 @@ impl Ledger for Windowed {
             if self.is_blind.load(Ordering::SeqCst) {
                 return Err(EngineError::Unreachable("away".to_owned()));
             }
+            for name in &names {
+                *self.looks.lock().unwrap().entry(name.clone()).or_default() += 1;
+            }
             let theirs = |name: &String| self.street.names.lock().unwrap().get(name) == Some(&Taken::Outside);
             let seen = names.into_iter().filter(theirs);
             let seen = seen.map(|name| Outside { name, left: Some(Millis(60_000)) }).collect();
@@ -177,6 +182,7 @@ impl Town {
             answers: Semaphore::new(looks),
             is_blind: AtomicBool::new(false),
             silent: watch::Sender::new(0),
+            looks: Mutex::default(),
         });
         let stopping = CancellationToken::new();
         let keeper = Keeper::open(space, ledger.clone(), &Settings::default(), Arc::default(), stopping).await.unwrap();
@@ -287,4 +293,28 @@ async fn a_look_beside_what_a_full_store_refused_is_no_staler_than_its_question(
     town.street.is_full.store(false, Ordering::SeqCst);
     assert!(matches!(other.ask(acquire("b", "y")).await, Ok(Answer::Granted { .. })));
     assert!(!other.is_full());
+}
+
+#[tokio::test]
+async fn what_somebody_waits_for_is_looked_at_each_time_however_much_others_hold() {
+    let town = Town::new();
+    let (keeper, ledger) = town.server(OFTEN).await;
+    let names: Vec<String> = (0..5000).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        town.street.take(name);
+    }
+    keeper.look_outside(names.iter().flat_map(|name| file(name)).collect()).await.unwrap();
+    ledger.looks.lock().unwrap().clear();
+    let waiting = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.ask(Command::Acquire(Acquire { wait: Millis(60_000), ..wanting("a", "f4321") })).await }
+    });
+    let looks = |name: &str| ledger.looks.lock().unwrap().get(name).copied().unwrap_or_default();
+    while looks("lock:file:f4321") < 8 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // A thousand of five thousand at a time.
+    assert!((1..=3).contains(&looks("lock:file:f1234")), "{}", looks("lock:file:f1234"));
+    town.street.leave("f4321");
+    assert!(matches!(waiting.await.unwrap(), Ok(Answer::Granted { .. })));
 }

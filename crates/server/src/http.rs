@@ -26,11 +26,12 @@ use lockkeeper_wire::request::{AttachRequest, EventsRequest};
 use lockkeeper_wire::word::Word;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, Said};
 use crate::mcp::{InProcess, Tools};
-use crate::refusal::No;
+use crate::refusal::{self, No};
 use crate::service::{self, Caller, Input, Reply, Service};
 use crate::stream::{Attached, Events};
 use crate::view;
@@ -45,6 +46,9 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a client may take to send its body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// An answer that takes room until it is read.
+const LONG_BYTES: usize = 1 << 16;
 
 /// What every request passes.
 pub(crate) struct Doors {
@@ -82,7 +86,8 @@ impl Http {
         if !right {
             return Ok(wrong_method().map(Either::Right));
         }
-        Ok(respond(answer(operation, &self.doors.service, &caller, request).await).map(Either::Left))
+        let service = &self.doors.service;
+        Ok(respond_at_length(service, answer(operation, service, &caller, request).await).map(Either::Left))
     }
 }
 
@@ -401,6 +406,32 @@ impl Drop for ReleaseOnDrop {
 
 fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
     Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))).into_response()
+}
+
+/// As [`respond`]; a long answer takes room until it is read.
+fn respond_at_length(service: &Service, mut reply: Reply) -> axum::http::Response<Full<Bytes>> {
+    if reply.body.len() < LONG_BYTES {
+        return respond(reply);
+    }
+    match service.unread.hold(reply.body.len()) {
+        Ok(room) => {
+            let body = std::mem::take(&mut reply.body);
+            respond(reply).map(|_| Full::from(Bytes::from_owner(Long { body, _room: room })))
+        }
+        Err(error) => respond(service::reply(Err(No::new(Word::Unavailable, refusal::sentence(&error.to_string()))))),
+    }
+}
+
+/// A long answer, as long as it is not read.
+struct Long {
+    body: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Long {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
 }
 
 fn respond(reply: Reply) -> axum::http::Response<Full<Bytes>> {

@@ -87,7 +87,7 @@ pub(crate) async fn serve(
         service.turns.let_others_answer().await;
         let closes = stopping.is_cancelled();
         write(&reply, closes, &mut out);
-        outgoing::flush(stream, &mut out).await.ok()?;
+        outgoing::flush(stream, &mut out, &service.unread).await.ok()?;
         if closes {
             // With something unread, an answer could be lost on its way.
             let _ = stream.shutdown().await;

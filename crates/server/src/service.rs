@@ -48,6 +48,7 @@ use self::policy::PolicyInForce;
 pub use self::policy::{ReadPolicy, policy};
 use crate::binding::Users;
 use crate::door;
+use crate::outgoing::Unread;
 use crate::refusal::{self, No};
 use crate::spaces::{NoKeeper, SPACES_MAX, Spaces};
 use crate::turns::{Turn, Turns};
@@ -162,6 +163,7 @@ pub struct Service {
     /// Who holds locks over HTTP, by the name they give themselves.
     pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
     pub(crate) users: Arc<Users>,
+    pub(crate) unread: Unread,
 }
 
 /// What a handler learns on its way, most of it for the audit line.
@@ -226,6 +228,7 @@ impl Service {
             turns: Turns::default(),
             holders: Mutex::default(),
             users: Arc::default(),
+            unread: Unread::default(),
         }
     }
 

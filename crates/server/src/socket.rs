@@ -94,7 +94,7 @@ impl Connection {
             }
             ended => ended?,
         }
-        outgoing::flush(&mut self.writer, &mut out).await
+        outgoing::flush(&mut self.writer, &mut out, &self.service.unread).await
     }
 
     /// Reads and answers until there is nothing more to read, or the service stops.
@@ -125,7 +125,7 @@ impl Connection {
                 while let Ok(frame) = streamed.try_recv() {
                     out.extend_from_slice(&frame);
                 }
-                outgoing::flush(&mut self.writer, out).await?;
+                outgoing::flush(&mut self.writer, out, &self.service.unread).await?;
                 continue;
             }
             // A line that is there already waits for the answer to another one.

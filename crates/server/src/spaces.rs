@@ -20,6 +20,8 @@ pub(crate) struct Spaces {
     settings: Settings,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
+    /// How many there may be at the same time.
+    most: usize,
     open: RwLock<HashMap<Space, Keeper>>,
     /// Each is held while that one is opened, so that no two keepers of this service write one ledger.
     opening: std::sync::Mutex<HashMap<Space, Arc<Mutex<()>>>>,
@@ -38,7 +40,8 @@ impl Spaces {
         metrics: Arc<Metrics>,
         stopping: CancellationToken,
     ) -> Spaces {
-        Spaces { engine, settings, metrics, stopping, open: RwLock::default(), opening: std::sync::Mutex::default() }
+        let (open, opening) = (RwLock::default(), std::sync::Mutex::default());
+        Spaces { engine, settings, metrics, stopping, most: SPACES_MAX, open, opening }
     }
 
     fn opened(&self) -> RwLockReadGuard<'_, HashMap<Space, Keeper>> {
@@ -49,16 +52,16 @@ impl Spaces {
         if let Some(keeper) = self.opened().get(space) {
             return Ok(keeper.clone());
         }
-        if self.opened().len() >= SPACES_MAX / 2 {
-            // Some may have been looked at, and nothing more. Well before there is no room: their loops have yet to end.
-            self.open.write().expect("no holder panics").retain(|_, keeper| !keeper.is_unused());
+        if self.opened().len() >= self.most / 2 {
+            // Most are folders that somebody worked in once. Well before there is no room: their loops have yet to end.
+            self.open.write().expect("no holder panics").retain(|_, keeper| !keeper.is_at_rest());
             tokio::task::yield_now().await;
         }
         let opening = {
             let mut all = self.opening.lock().expect("no holder panics");
             // Those that nobody is opening any more.
             all.retain(|_, opening| Arc::strong_count(opening) > 1);
-            if self.opened().len() + all.len() >= SPACES_MAX && !all.contains_key(space) {
+            if self.opened().len() + all.len() >= self.most && !all.contains_key(space) {
                 return Err(NoKeeper::TooMany);
             }
             all.entry(space.clone()).or_default().clone()
@@ -103,7 +106,7 @@ impl Spaces {
     /// Opens every space that the engine has a ledger of, as long as there is room for as many that are yet to come. What
     /// can't be opened is left out.
     pub(crate) async fn open_all(&self) -> Result<(), EngineError> {
-        for space in self.engine.spaces().await?.into_iter().take(SPACES_MAX / 2) {
+        for space in self.engine.spaces().await?.into_iter().take(self.most / 2) {
             if let Err(error) = self.keeper(&space).await {
                 tracing::warn!(%space, ?error, "a space can't be opened");
             }
@@ -120,7 +123,9 @@ impl Spaces {
 #[cfg(test)]
 mod tests {
     use lockkeeper_core::command::{Actor, Command};
+    use lockkeeper_core::key::Key;
     use lockkeeper_core::session::{AgentName, SessionId};
+    use lockkeeper_core::time::Millis;
     use lockkeeper_engine::{BoxFuture, Durability, Embedded, Ledger};
 
     use super::*;
@@ -162,25 +167,38 @@ mod tests {
         assert_eq!(spaces.engine.spaces().await.map(|spaces| spaces.len()), Ok(1));
     }
 
-    /// Where opening takes no room, as in a Redis, whoever looks at any number of names keeps nobody from using one.
+    /// Agents work in thousands of folders, one after the other: those where nothing is held make room, and are found as they were.
     #[tokio::test]
-    async fn spaces_that_were_only_looked_at_make_room() {
-        let stopping = CancellationToken::new();
-        let spaces = Spaces::new(Arc::new(Memory::new()), Settings::default(), Arc::default(), stopping);
-        let space = |number: usize| Space::parse(&format!("team/{number}")).expect("a name");
-        let used = spaces.keeper(&space(0)).await.expect("a keeper");
-        let (session, agent) = (SessionId::parse("a").expect("a name"), AgentName::parse("a").expect("a name"));
-        let actor = Actor { session, agent, agent_type: None, bound: false };
-        used.ask(Command::OpenSession { actor }).await.expect("a session");
-        drop(used);
-        let watched = spaces.keeper(&space(1)).await.expect("a keeper");
-        for number in 2..SPACES_MAX + 10 {
-            spaces.looked_at(&space(number)).await.expect("a keeper");
+    async fn spaces_at_rest_make_room_and_come_back() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let embedded = Embedded::open(folder.path(), Durability::Interval).expect("an engine");
+        let engines: [Arc<dyn Engine>; 2] = [Arc::new(Memory::new()), Arc::new(embedded)];
+        for engine in engines {
+            let stopping = CancellationToken::new();
+            let spaces = Spaces { most: 20, ..Spaces::new(engine, Settings::default(), Arc::default(), stopping) };
+            let space = |number: usize| Space::parse(&format!("team/{number}")).expect("a name");
+            let (session, agent) = (SessionId::parse("a").expect("a name"), AgentName::parse("a").expect("a name"));
+            let actor = Actor { session, agent, agent_type: None, bound: false };
+            let open = Command::OpenSession { actor: actor.clone() };
+            let key = Key::parse("x").expect("a key");
+            let held = spaces.keeper(&space(0)).await.expect("a keeper");
+            held.ask(Command::OpenRoom { actor, key, busy: Millis::from_secs(3600) }).await.expect("a room");
+            let used = spaces.keeper(&space(1)).await.expect("a keeper");
+            used.ask(open.clone()).await.expect("a session");
+            let watched = spaces.keeper(&space(2)).await.expect("a keeper");
+            drop((held, used));
+            for number in 3..100 {
+                spaces.keeper(&space(number)).await.expect("a keeper");
+            }
+            assert!(spaces.if_open(&space(0)).is_some(), "somebody is in a room");
+            assert!(spaces.if_open(&space(1)).is_none(), "nothing is held there");
+            assert!(spaces.if_open(&space(2)).is_some(), "somebody has it");
+            let again = spaces.keeper(&space(1)).await.expect("a keeper");
+            assert_eq!(again.read(|state, _| state.session_count()).await, Ok(1), "as it was");
+            again.ask(open).await.expect("and goes on");
+            drop(watched);
+            assert!(spaces.all().len() <= spaces.most);
         }
-        assert!(spaces.if_open(&space(0)).is_some(), "somebody used it");
-        assert!(spaces.if_open(&space(1)).is_some(), "somebody has it");
-        drop(watched);
-        assert!(spaces.all().len() <= SPACES_MAX);
     }
 
     #[tokio::test]

@@ -45,7 +45,8 @@ struct Inner {
     /// Held for reading while files are read, for writing while some are deleted.
     files: RwLock<()>,
     compacting: Arc<tokio::sync::Mutex<()>>,
-    /// Last, so that it is given back after everything else has ended.
+    /// Last, so that they are given back after everything else has ended.
+    _taken: OwnedMutexGuard<()>,
     _owner: Arc<Owner>,
 }
 
@@ -65,6 +66,7 @@ impl FileLedger {
         space: &Space,
         durability: Durability,
         source: Arc<dyn TimeSource>,
+        taken: OwnedMutexGuard<()>,
         owner: Arc<Owner>,
     ) -> Result<FileLedger, EngineError> {
         let identity = Identity::read(&dir)?;
@@ -100,8 +102,19 @@ impl FileLedger {
         });
         let files = RwLock::new(());
         let compacting = Arc::default();
-        let inner = Inner { dir, durability, clock, tail, syncer, stock, moved, files, compacting, _owner: owner };
-        Ok(FileLedger(Arc::new(inner)))
+        Ok(FileLedger(Arc::new(Inner {
+            dir,
+            durability,
+            clock,
+            tail,
+            syncer,
+            stock,
+            moved,
+            files,
+            compacting,
+            _taken: taken,
+            _owner: owner,
+        })))
     }
 }
 

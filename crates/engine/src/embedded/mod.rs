@@ -21,7 +21,7 @@ mod walk;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use lockkeeper_core::space::Space;
 use tokio::sync::Mutex;
@@ -36,13 +36,21 @@ use crate::{BoxFuture, Durability, Engine, EngineError, Ledger, Position};
 /// How many ledgers one engine opens: each has a thread and a few files.
 const LEDGERS_OPEN_MAX: usize = 1024;
 
+/// A ledger that somebody has open, or had.
+#[derive(Debug, Default)]
+struct Place {
+    ledger: Weak<FileLedger>,
+    /// Held by the ledger until all that it does in the background has ended: only then it may be opened anew.
+    taken: Arc<Mutex<()>>,
+}
+
 /// The engine behind `file:DIR`. Owns the directory until it and all its ledgers are dropped.
 #[derive(Debug)]
 pub struct Embedded {
     dir: PathBuf,
     durability: Durability,
     source: Arc<dyn TimeSource>,
-    ledgers: Arc<Mutex<HashMap<Space, Arc<FileLedger>>>>,
+    ledgers: Arc<Mutex<HashMap<Space, Place>>>,
     owner: Arc<Owner>,
 }
 
@@ -62,22 +70,24 @@ impl Embedded {
 
     async fn open_ledger(&self, space: &Space) -> Result<Arc<FileLedger>, EngineError> {
         let mut ledgers = self.ledgers.clone().lock_owned().await;
-        if let Some(ledger) = ledgers.get(space) {
-            return Ok(ledger.clone());
+        if let Some(ledger) = ledgers.get(space).and_then(|place| place.ledger.upgrade()) {
+            return Ok(ledger);
         }
+        ledgers.retain(|_, place| Arc::strong_count(&place.taken) > 1);
         if ledgers.len() >= LEDGERS_OPEN_MAX {
             return Err(EngineError::Invalid(format!("{LEDGERS_OPEN_MAX} spaces are open, which is the limit")));
         }
         let (root, space) = (self.dir.clone(), space.clone());
         let (durability, source, owner) = (self.durability, self.source.clone(), self.owner.clone());
+        let taken = ledgers.entry(space.clone()).or_default().taken.clone().lock_owned().await;
         // The guard goes along: who stops waiting must not let a second opening in beside the first.
         let opening = tokio::task::spawn_blocking(move || {
             let dir = root.join(directory_name(&space));
             if !dir.try_exists().map_err(disk::at(&dir))? {
                 create(&root, &dir, &space)?;
             }
-            let ledger = Arc::new(FileLedger::open(dir, &space, durability, source, owner)?);
-            ledgers.insert(space, ledger.clone());
+            let ledger = Arc::new(FileLedger::open(dir, &space, durability, source, taken, owner)?);
+            ledgers.entry(space).or_default().ledger = Arc::downgrade(&ledger);
             Ok(ledger)
         });
         opening.await.map_err(|error| EngineError::Unreachable(format!("opening was cut short: {error}")))?

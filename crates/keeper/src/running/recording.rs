@@ -1,6 +1,6 @@
 //! Getting a batch into the ledger, whatever the ledger says: it moved, it is full, nobody knows, it is not what it was.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ const QUICK_FAILURE: Duration = Duration::from_millis(500);
 pub(super) const OUTSIDE_LOOK: Duration = Duration::from_millis(100);
 /// How many names are looked at together.
 const OUTSIDE_LOOK_MAX: usize = 1000;
+/// How many names that somebody waits for are looked at each time.
+const AWAITED_LOOK_MAX: usize = 10 * OUTSIDE_LOOK_MAX;
 /// Locks that went with a lost past and are written down in one batch.
 const MOURNED_AT_ONCE: usize = 1000;
 
@@ -260,18 +262,23 @@ impl Running {
         if !self.ledger.shows() || Instant::now() < self.outside_at || self.failed.is_some() {
             return;
         }
-        let mut keys = self.desk.state().external();
+        let state = self.desk.state();
+        let keys = state.external();
         if keys.is_empty() {
             return;
         }
-        // Some at a time, all in turn.
-        let first = self.outside_next % keys.len();
-        keys.rotate_left(first);
-        keys.truncate(OUTSIDE_LOOK_MAX);
-        self.outside_next = first + keys.len();
+        let wants = state.waiters().flat_map(|waiter| &waiter.asked.wants);
+        let awaited: HashSet<&Key> = wants.map(|want| &want.target.key).collect();
+        // Each time what somebody waits for; of the rest some at a time, all in turn.
+        let (mut looks, others): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(|key| awaited.contains(key));
+        looks = self.awaited_next.turn(looks, AWAITED_LOOK_MAX);
+        looks.extend(self.outside_next.turn(others, OUTSIDE_LOOK_MAX));
         self.outside_at = Instant::now() + OUTSIDE_LOOK;
-        if let Err(failure) = self.look_at(&keys).await {
-            tracing::debug!(space = %self.space, %failure, "what others hold can't be looked at");
+        for some in looks.chunks(OUTSIDE_LOOK_MAX) {
+            if let Err(failure) = self.look_at(some).await {
+                tracing::debug!(space = %self.space, %failure, "what others hold can't be looked at");
+                return;
+            }
         }
     }
 
@@ -479,6 +486,23 @@ fn taken_outside(outside: &[Outside]) -> Failure {
 
 fn unseen() -> Failure {
     Failure::OutcomeUnknown("the ledger could not be followed; ask again with the same request id".to_owned())
+}
+
+/// Which of many comes next, when only some have their turn at a time.
+#[derive(Debug, Default)]
+pub(super) struct Round(usize);
+
+impl Round {
+    /// Those that have their turn now.
+    fn turn(&mut self, mut all: Vec<Key>, most: usize) -> Vec<Key> {
+        if all.len() > most {
+            let first = self.0 % all.len();
+            all.rotate_left(first);
+            all.truncate(most);
+            self.0 = first + most;
+        }
+        all
+    }
 }
 
 /// Names for batches that no other keeper gives.

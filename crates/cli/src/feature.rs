@@ -19,6 +19,9 @@ use crate::failure::Failure;
 use crate::output::{self, say};
 use crate::{again, config, lock};
 
+/// How long the service lets a pause wait for those who are finishing, unless it is told.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Feature {
     /// Stop the line: nobody else gets anything new for a feature.
@@ -63,9 +66,9 @@ pub(crate) struct Pause {
     /// How long the pause lives without a heartbeat.
     #[arg(long, value_name = "TIME", default_value = "2h")]
     ttl: String,
-    /// How long to wait for those who are just finishing.
-    #[arg(long, value_name = "TIME", default_value = "60s")]
-    wait: String,
+    /// How long to wait for those who are just finishing, and for the end of another pause [default: 60s, and not for another pause]
+    #[arg(long, value_name = "TIME")]
+    wait: Option<String>,
 }
 
 const CHECK_EXAMPLES: &str = "\
@@ -145,17 +148,18 @@ impl Feature {
 
 impl Pause {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let (ttl, wait) = (config::ttl(&self.ttl)?, length(&self.wait)?);
+        let (ttl, wait) = (config::ttl(&self.ttl)?, self.wait.as_deref().map(length).transpose()?);
         let request = FeaturePauseRequest {
             feature_id: Some(self.id.clone()),
             intention: Some(self.intention),
             ttl_ms: Some(Whole::from(ttl.0)),
-            wait_ms: Some(Whole::from(wait.0)),
+            wait_ms: wait.map(|wait| Whole::from(wait.0)),
             ..FeaturePauseRequest::default()
         };
-        let patience = Duration::from_millis(wait.0);
+        let patience = wait.map_or(PAUSE_PATIENCE, |wait| Duration::from_millis(wait.0));
         let asked = context.ask_within(Operation::PauseFeature, request, patience);
-        let answer: Granted = asked.map_err(Failure::waited)?;
+        let answer: Granted =
+            asked.map_err(|failure| failure.waited().hinting(Word::Paused, |_| again::waiting("10m")))?;
         if context.global.json {
             output::json(&answer);
             return Ok(());

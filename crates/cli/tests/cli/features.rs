@@ -19,6 +19,11 @@ fn a_feature_is_paused_checked_and_resumed() {
     assert_eq!(house.say("worker", &["lock", "acquire", "src/auth.rs", "--feature", "F-1"]).code, 0);
     let said = house.say("boss", &["feature", "pause", "F-1", "-m", "contract revision"]);
     assert!(said.code == 0 && said.out.contains("is paused for"), "{said:?}");
+    let refused = house.say("other", &["feature", "pause", "F-1", "-m", "mine"]);
+    assert!(
+        refused.code == 5 && refused.err.contains("is paused by boss") && refused.err.contains("-m mine --wait 10m"),
+        "told at once: {refused:?}"
+    );
     let said = house.say("worker", &["lock", "acquire", "src/b.rs", "--feature", "F-1"]);
     assert_eq!(said.code, 5, "{said:?}");
     for part in ["paused: ", "by boss", "contract revision", "stays yours", "lockkeeper feature check F-1 --wait"] {

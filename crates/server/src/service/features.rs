@@ -166,6 +166,12 @@ impl Service {
         let ttl = door::ttl(body.ttl_ms, body.ttl_minutes)?.unwrap_or(PAUSE_TTL);
         let wait = body.wait_ms.map_or(Ok(PAUSE_WAIT), |wait| door::wait(Some(wait)))?;
         let (keeper, actor) = self.asked(Operation::PauseFeature, &body, caller, noted, Some(&key)).await?;
+        // Who finishes does so within seconds. Another pause may take hours: only whoever says so waits for its end.
+        if body.wait_ms.is_none()
+            && let Some(by) = Self::pauses(&keeper, &feature, &key, &actor.session).await?.of_others
+        {
+            return Err(refusal::paused(&by, Viewer { now: keeper.now() }));
+        }
         let operation = Operation::PauseFeature;
         let wanted = Wanted { operation, key, mode: Mode::Exclusive, intention, ttl, wait };
         let (lock, fresh) = self.take(&keeper, actor, wanted, &body, caller, noted).await?;

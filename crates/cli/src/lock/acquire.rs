@@ -104,6 +104,43 @@ impl Wanting {
         let ms = request.wait_ms.map_or(0, |wait| u64::try_from(wait.0).unwrap_or(0));
         std::time::Duration::from_millis(ms)
     }
+
+    /// Tells what was granted.
+    fn told(&self, context: &Context, answer: &Value) -> Result<(), Failure> {
+        if context.global.json {
+            output::json(answer);
+            return Ok(());
+        }
+        let locks: Vec<LockView> = match answer.get("locks") {
+            Some(locks) => serde_json::from_value(locks.clone()),
+            None => serde_json::from_value(answer.clone()).map(|lock| vec![lock]),
+        }
+        .map_err(anyhow::Error::from)?;
+        // Of a set, some may have been held before.
+        let refreshed: Vec<String> = serde_json::from_value(answer["refreshed"].clone()).unwrap_or_default();
+        for lock in &locks {
+            let had = answer["action"] == "refreshed" || refreshed.contains(&lock.lock_id);
+            let verb = if had { "Refreshed" } else { "Acquired" };
+            say!(
+                "{verb} {} as {} for {}, fencing token {}",
+                lock::described(lock),
+                lock.owner,
+                output::millis(lock.ttl_ms),
+                lock.fencing_token
+            );
+            if self.shared && lock.mode == "exclusive" {
+                let id = &lock.lock_id;
+                note!(
+                    "It stays exclusive, as this session has it. To only read: lockkeeper lock release {id}, and again"
+                );
+            }
+        }
+        let paused: Vec<LockView> = serde_json::from_value(answer["paused"].clone()).unwrap_or_default();
+        for pause in &paused {
+            note!("{}", output::paused(pause));
+        }
+        Ok(())
+    }
 }
 
 impl Acquire {
@@ -116,14 +153,14 @@ impl Acquire {
             let _waiting = context.says_it_waits(&client, patience);
             let asked = client.call_within(Operation::Acquire, &identity.sign(request), patience);
             let answer: Value = asked.map_err(|error| Failure::taken(error, &self.wanting.keys))?;
-            told(context, &answer)?;
+            self.wanting.told(context, &answer)?;
             return Ok(());
         }
         let holding = Holding::start(client.clone(), identity)?;
         let waiting = context.says_it_waits(&client, Wanting::patience(&request));
         let answer = holding.take(request).map_err(|error| Failure::taken(error, &self.wanting.keys))?;
         drop(waiting);
-        told(context, &answer)?;
+        self.wanting.told(context, &answer)?;
         if !context.global.json {
             let or = if crate::run::watches_input() { " or the end of the input" } else { "" };
             note!("Holding. Ctrl-C{or} releases.");
@@ -139,35 +176,4 @@ impl Acquire {
             Some(lost) => Err(crate::run::lock_lost(&lost)),
         }
     }
-}
-
-/// What was granted.
-fn told(context: &Context, answer: &Value) -> Result<(), Failure> {
-    if context.global.json {
-        output::json(answer);
-        return Ok(());
-    }
-    let locks: Vec<LockView> = match answer.get("locks") {
-        Some(locks) => serde_json::from_value(locks.clone()),
-        None => serde_json::from_value(answer.clone()).map(|lock| vec![lock]),
-    }
-    .map_err(anyhow::Error::from)?;
-    // Of a set, some may have been held before.
-    let refreshed: Vec<String> = serde_json::from_value(answer["refreshed"].clone()).unwrap_or_default();
-    for lock in &locks {
-        let had = answer["action"] == "refreshed" || refreshed.contains(&lock.lock_id);
-        let verb = if had { "Refreshed" } else { "Acquired" };
-        say!(
-            "{verb} {} as {} for {}, fencing token {}",
-            lock::described(lock),
-            lock.owner,
-            output::millis(lock.ttl_ms),
-            lock.fencing_token
-        );
-    }
-    let paused: Vec<LockView> = serde_json::from_value(answer["paused"].clone()).unwrap_or_default();
-    for pause in &paused {
-        note!("{}", output::paused(pause));
-    }
-    Ok(())
 }

@@ -507,3 +507,15 @@ fn the_help_of_a_forced_release_says_how_much_it_takes() {
     assert_eq!(house.say("a", &["lock", "force-release", "src/auth.rs", "-m", "y"]).code, 0);
     assert!(house.held().is_empty());
 }
+
+#[test]
+fn whoever_wants_to_only_read_what_the_session_has_exclusively_is_told_so() {
+    let house = House::new();
+    assert_eq!(house.say("a", &["lock", "acquire", "x", "-m", "w"]).code, 0);
+    let said = house.say("a", &["lock", "acquire", "x", "--shared", "-m", "r"]);
+    assert!(said.code == 0 && said.err.contains("stays exclusive"), "{said:?}");
+    let release = said.err.split("read: lockkeeper ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    assert_eq!(house.say("a", &release.split(' ').collect::<Vec<_>>()).code, 0, "{release}");
+    let said = house.say("a", &["lock", "acquire", "x", "--shared", "-m", "r"]);
+    assert!(said.code == 0 && !said.err.contains("stays exclusive"), "{said:?}");
+}

@@ -2,6 +2,7 @@
 
 mod length;
 mod mistake;
+mod space;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -238,7 +239,7 @@ impl Config {
             Some(settings) => (read(&settings.join(CONFIG_FILE))?, settings),
             None => (ConfigFile::default(), PathBuf::new()),
         };
-        Ok(Config { home: home()?, place, repository, user, settings, with_environment: true })
+        Ok(Config { home: home()?, place, repository, user, settings, with_environment: true }.apart())
     }
 
     fn variable(&self, name: &str) -> Option<String> {
@@ -258,18 +259,6 @@ impl Config {
 
     pub(crate) fn url(&self) -> Option<String> {
         self.text(&["LOCKKEEPER_URL"], |file| file.url.as_ref())
-    }
-
-    pub(crate) fn space(&self) -> Result<String> {
-        if let Some(space) = self.text(&["LOCKKEEPER_SPACE"], |file| file.space.as_ref()) {
-            return Ok(space);
-        }
-        let worktrees = self.text(&[], |file| file.worktrees.as_ref());
-        match worktrees.as_deref() {
-            None | Some("shared") => Ok(self.place.space(false)),
-            Some("separate") => Ok(self.place.space(true)),
-            Some(other) => bail!("worktrees is \"shared\" or \"separate\", not \"{other}\""),
-        }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -527,7 +516,7 @@ pub(crate) fn judge(text: &str, of_repository: bool) -> Result<()> {
         Some(other) => bail!("durability is \"always\" or \"interval\", not \"{other}\""),
     }
     let nowhere = || PathBuf::from("/");
-    let place = Place { root: nowhere(), shared: nowhere(), here: nowhere() };
+    let place = Place { root: nowhere(), shared: nowhere(), separate: false, here: nowhere() };
     let (home, settings, repository) = (nowhere(), nowhere(), ConfigFile::default());
     let alone = Config { home, place, repository, user: file, settings, with_environment: false };
     alone.space()?;
@@ -583,7 +572,7 @@ mod tests {
 
     fn settings(text: &str) -> Result<Settings> {
         let nowhere = || PathBuf::from("/");
-        let place = Place { root: nowhere(), shared: nowhere(), here: nowhere() };
+        let place = Place { root: nowhere(), shared: nowhere(), separate: false, here: nowhere() };
         let (repository, user) = (ConfigFile::default(), parsed(text)?);
         Config { home: nowhere(), place, repository, user, settings: nowhere(), with_environment: false }.settings()
     }

@@ -8,7 +8,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::key::logical::PREFIXES;
 use lockkeeper_core::key::{Key, KeyKind};
 use lockkeeper_core::span::Span;
 use lockkeeper_wire::word::Word;
@@ -27,6 +26,8 @@ pub(crate) struct Place {
     pub(crate) root: PathBuf,
     /// What all worktrees of the repository share: git's common directory, or the root itself.
     pub(crate) shared: PathBuf,
+    /// Other worktrees are other spaces, and their files are outside.
+    pub(crate) separate: bool,
     pub(crate) here: PathBuf,
 }
 
@@ -43,24 +44,23 @@ impl Place {
             let git = root.join(".git");
             if git.exists() {
                 let shared = common_directory(&git).with_context(|| format!("{} can't be read", git.display()))?;
-                return Ok(Place { root: root.to_owned(), shared, here });
+                return Ok(Place { root: root.to_owned(), shared, separate: false, here });
             }
         }
         let marked = here.ancestors().find(|folder| folder.join(CONFIG_FILE).is_file());
         let root = marked.unwrap_or(&here).to_owned();
-        Ok(Place { shared: root.clone(), root, here })
+        Ok(Place { shared: root.clone(), root, separate: false, here })
     }
 
     /// The name of the space: one for all worktrees, unless they are to be separate.
-    pub(crate) fn space(&self, separate_worktrees: bool) -> String {
-        let place = if separate_worktrees { &self.root } else { &self.shared };
+    pub(crate) fn space(&self) -> String {
+        let place = if self.separate { &self.root } else { &self.shared };
         place.to_string_lossy().into_owned()
     }
 
     /// A key as it was typed, as the service knows it: paths become relative to the root.
     pub(crate) fn key(&self, typed: &str) -> Result<String, InvalidPath> {
-        let prefix = typed.split_once(':').map(|(prefix, _)| prefix);
-        if prefix.is_some_and(|prefix| PREFIXES.contains(&prefix)) {
+        if Key::has_prefix(typed) {
             return Ok(typed.to_owned());
         }
         // What is no path by its letters is not looked for on the disk.
@@ -115,19 +115,19 @@ impl Place {
 
     /// The worktree of this repository that a file is in: this one, or another.
     fn root_of(&self, file: &Path) -> Option<PathBuf> {
-        if file.starts_with(&self.root) {
-            return Some(self.root.clone());
+        let is_inside = file.starts_with(&self.root);
+        // Worktrees may lie inside each other. What is no worktree of this repository, such as a submodule, is a part of it.
+        let top = file.ancestors().skip(1).take_while(|folder| *folder != self.root).find(|folder| is_worktree(folder));
+        let same = top.and_then(|top| Place::around(top).ok()).filter(|there| there.shared == self.shared);
+        match same {
+            Some(there) => Some(there.root).filter(|_| !self.separate),
+            None => is_inside.then(|| self.root.clone()),
         }
-        let folder = file.ancestors().skip(1).find(|folder| folder.is_dir())?;
-        let elsewhere = Place::around(folder).ok()?;
-        let same = elsewhere.shared == self.shared && elsewhere.root != elsewhere.shared;
-        same.then_some(elsewhere.root)
     }
 
     /// A key with lines behind a colon: `src/auth.rs:10-50`.
     pub(crate) fn key_and_lines(&self, typed: &str) -> Result<(String, Option<String>), InvalidPath> {
-        let prefix = typed.split_once(':').map(|(prefix, _)| prefix);
-        if prefix.is_some_and(|prefix| PREFIXES.contains(&prefix)) {
+        if Key::has_prefix(typed) {
             return Ok((typed.to_owned(), None));
         }
         match typed.rsplit_once(':') {
@@ -232,6 +232,11 @@ fn split_stars(typed: &str) -> (&str, &str) {
     (typed, "")
 }
 
+/// Whether git has a worktree here.
+fn is_worktree(folder: &Path) -> bool {
+    folder.join(".git").exists()
+}
+
 /// Git's common directory: itself for a plain repository, the one behind it for a worktree.
 fn common_directory(git: &Path) -> Result<PathBuf> {
     let directory = if git.is_dir() {
@@ -332,7 +337,7 @@ mod tests {
         }
         let deep = Place::around(&root.join("src/deep")).unwrap();
         assert_eq!(deep.key("../a.rs").as_deref(), Ok("src/a.rs"));
-        assert_eq!(deep.space(false), place.space(false));
+        assert_eq!(deep.space(), place.space());
     }
 
     #[test]
@@ -369,8 +374,13 @@ mod tests {
         std::fs::write(gitdir.join("commondir"), "../..\n").unwrap();
         std::fs::write(worktree.path().join(".git"), format!("gitdir: {}\n", gitdir.display())).unwrap();
         let (one, other) = (Place::around(&root).unwrap(), Place::around(worktree.path()).unwrap());
-        assert_eq!(one.space(false), other.space(false));
-        assert_ne!(one.space(true), other.space(true));
+        assert_eq!(one.space(), other.space());
+        let separate = |place: &Place| Place { separate: true, ..place.clone() };
+        assert_ne!(separate(&one).space(), separate(&other).space());
+        let there = root.join("src/a.rs");
+        let there = there.to_str().unwrap();
+        assert_eq!(other.key(there).as_deref(), Ok("src/a.rs"));
+        assert_eq!(separate(&other).key(there).unwrap_err().word, Word::InvalidPath);
         assert_eq!(other.key("src/a.rs").as_deref(), Ok("src/a.rs"));
     }
 

@@ -190,11 +190,6 @@ impl<'a> Deciding<'a> {
 
     /// A credential that is bound to an agent may not use the session of another.
     fn own_session(&self, actor: &Actor) -> Result<(), Refused> {
-        match self.state.session(&actor.session) {
-            Some(session) if actor.bound && session.agent != actor.agent => {
-                Err(Box::new(Refusal::ForeignSession { session: actor.session.clone(), agent: session.agent.clone() }))
-            }
-            Some(_) | None => Ok(()),
-        }
+        self.state.own_session(actor).map_err(Box::new)
     }
 }

@@ -1,7 +1,7 @@
 //! Features: what each of them claims, how far two can go side by side, and which of them is paused.
 
-use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -143,14 +143,12 @@ impl State {
     /// The locks by which others pause the features of these locks.
     pub fn pauses_of(&self, locks: &[Arc<Lock>]) -> Vec<Arc<Lock>> {
         let mut pauses: Vec<Arc<Lock>> = Vec::new();
-        let mut seen: Vec<&FeatureId> = Vec::new();
+        let mut seen: HashSet<&FeatureId> = HashSet::new();
         for lock in locks {
             let Some(feature) = &lock.feature else { continue };
-            if seen.contains(&feature) {
-                continue;
+            if seen.insert(feature) {
+                pauses.extend(self.pause_of(Some(feature), &lock.session));
             }
-            seen.push(feature);
-            pauses.extend(self.pause_of(Some(feature), &lock.session));
         }
         pauses
     }

@@ -59,6 +59,11 @@ impl State {
         self.journal.0 = Some(Working { counters, history_made, changes: Vec::new() });
     }
 
+    /// Whether nothing that the ledger holds can have happened at this time: what did, is of the working state.
+    pub(crate) fn is_ahead_of_ledger(&self, now: Time) -> bool {
+        self.journal.0.as_ref().is_some_and(|working| now > working.counters.stamp.time)
+    }
+
     /// The working state has become the state.
     pub fn keep(&mut self) {
         assert!(self.journal.0.take().is_some(), "a working state");

@@ -79,9 +79,14 @@ impl Key {
         }
     }
 
+    /// Whether a logical key is meant, right or wrong: what stands behind its last colon is no lines.
+    pub fn has_prefix(text: &str) -> bool {
+        prefix_of(text).is_some_and(|prefix| PREFIXES.contains(&prefix))
+    }
+
     /// From a text that [`Key::parse`] made earlier.
     fn from_canonical(text: Arc<str>) -> Key {
-        let logical = prefix_of(&text).is_some_and(|prefix| PREFIXES.contains(&prefix));
+        let logical = Key::has_prefix(&text);
         let kind = if logical { KeyKind::Logical } else { KeyKind::Path };
         let cover = match kind {
             KeyKind::Logical if text.starts_with(TREE_PREFIX) && ends_with_segment(&text, "*") => Cover::Tree,
@@ -202,7 +207,12 @@ impl Target {
 impl fmt::Display for Target {
     /// As a command line takes it: `src/auth.rs:10-50`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.span.is_whole() { self.key.fmt(f) } else { write!(f, "{}:{}", self.key, self.span) }
+        match self.span.is_whole() {
+            true => self.key.fmt(f),
+            // A file that is called like a prefix is told apart by its folder.
+            false if PREFIXES.contains(&self.key.as_str()) => write!(f, "./{}:{}", self.key, self.span),
+            false => write!(f, "{}:{}", self.key, self.span),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::requests::{Kept, Remembered};
 use crate::HashMap;
+use crate::command::Actor;
 use crate::feature::Feature;
 use crate::history::History;
 use crate::index::{ConflictIndex, covering};
@@ -21,7 +22,7 @@ use crate::key::{Key, Target};
 use crate::limits::SESSION_ALIVE;
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
-use crate::outcome::Room;
+use crate::outcome::{Refusal, Room};
 use crate::ports::{PortRules, Ports};
 use crate::servers::Server;
 use crate::session::{AgentName, Intention, RequestId, SessionId};
@@ -84,6 +85,9 @@ pub struct State {
     pub(crate) history: History,
     pub(crate) journal: Journal,
 }
+
+/// A session's spans of one file that are looked at one by one.
+const FEW_SPANS: usize = 64;
 
 /// Numbers that only rise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,6 +266,21 @@ impl State {
         behind.take_while(move |(target, _)| target.key == *key).map(|(_, id)| &self.locks[id])
     }
 
+    /// Whoever is bound to an agent may not act in a session of another.
+    pub fn own_session(&self, actor: &Actor) -> Result<(), Refusal> {
+        match self.session(&actor.session) {
+            Some(session) if actor.bound && session.agent != actor.agent => {
+                Err(Refusal::ForeignSession { session: actor.session.clone(), agent: session.agent.clone() })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The session's lock on exactly this target.
+    pub fn own_on(&self, session: &SessionId, target: &Target) -> Option<&Arc<Lock>> {
+        self.locks.get(self.sessions.get(session)?.locks.get(target)?)
+    }
+
     pub fn lost_of(&self, session: &SessionId) -> impl Iterator<Item = (&Target, &Arc<Loss>)> {
         self.sessions.get(session).into_iter().flat_map(|entry| entry.lost.iter())
     }
@@ -342,8 +361,22 @@ impl State {
         let reaches = |lock: &Arc<Lock>| {
             lock.target.span.intersection(target.span) == Some(target.span) && lock.mode.is_as_good_as(mode)
         };
-        if self.own_on_key(session, &target.key).any(reaches) {
+        let mut own = self.own_on_key(session, &target.key);
+        if own.by_ref().take(FEW_SPANS).any(reaches) {
             return true;
+        }
+        if own.next().is_some() {
+            // Of many, only those matter that have the first line.
+            let first =
+                Target { key: target.key.clone(), span: Span::between(target.span.start(), target.span.start()) };
+            let mut is_covered = false;
+            self.all_overlapping(&first, |lock| {
+                is_covered = lock.session == *session && lock.target.key == target.key && reaches(lock);
+                if is_covered { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if is_covered {
+                return true;
+            }
         }
         let around = covering(&target.key).into_iter().map(|text| Key::from(Arc::from(text)));
         around.filter(|key| key.reaches(&target.key)).any(|key| self.own_on_key(session, &key).any(reaches))

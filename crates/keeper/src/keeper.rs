@@ -88,8 +88,14 @@ pub(crate) enum Mail {
     Ask(Asked, Reply),
     /// Is written down as soon as it can be, and answered to nobody.
     Owed(Command),
-    Beat(SessionId, Ticket, Reply),
     Read(Read),
+}
+
+/// A session lives on, and all that it holds.
+pub(crate) struct Beat {
+    pub(crate) actor: Actor,
+    pub(crate) ticket: Ticket,
+    pub(crate) reply: Reply,
 }
 
 /// A handle on the keeper of one space. Cheap to clone; the loop ends when the last one is gone.
@@ -100,6 +106,7 @@ pub struct Keeper(Arc<Handle>);
 struct Handle {
     space: Space,
     mailbox: mpsc::Sender<Mail>,
+    beats: mpsc::Sender<Beat>,
     withdrawals: mpsc::UnboundedSender<Gone>,
     /// The service is stopping: whoever waits keeps their place, and comes back to it.
     stopping: CancellationToken,
@@ -124,6 +131,7 @@ impl Keeper {
         let delta = ledger.read(Position::ORIGIN).await?;
         let desk = fold_anew(settings, &space, delta).await?;
         let (mailbox, mails) = mpsc::channel(MAILBOX_MAX);
+        let (beats, beaten) = mpsc::channel(MAILBOX_MAX);
         let (withdrawals, withdrawn) = mpsc::unbounded_channel();
         let (entries, _) = broadcast::channel(STREAM_MAX);
         let (epoch, rewrites) = (Arc::new(AtomicU64::new(desk.position().epoch)), Arc::new(AtomicU64::new(0)));
@@ -131,6 +139,7 @@ impl Keeper {
         let handle = Handle {
             space: space.clone(),
             mailbox,
+            beats,
             withdrawals,
             stopping,
             tickets: AtomicU64::default(),
@@ -146,7 +155,7 @@ impl Keeper {
         let ends = EndsWithPanic(handle.stopping.clone());
         tokio::spawn(async move {
             let _ends = ends;
-            running.run(mails, withdrawn).await;
+            running.run(mails, beaten, withdrawn).await;
         });
         Ok(Keeper(Arc::new(handle)))
     }
@@ -224,17 +233,10 @@ impl Keeper {
 
     /// Renews all that a session holds; gathered with other sessions' beats.
     async fn beat(&self, actor: Actor) -> Result<Answer, Failure> {
-        if actor.bound {
-            let session = actor.session.clone();
-            let agent = self.read(move |state, _| state.session(&session).map(|session| session.agent.clone())).await?;
-            if let Some(agent) = agent.filter(|agent| *agent != actor.agent) {
-                let session = actor.session;
-                return Ok(Answer::Refused(lockkeeper_core::outcome::Refusal::ForeignSession { session, agent }));
-            }
-        }
         let (to, answer) = oneshot::channel();
-        let mail = Mail::Beat(actor.session, self.ticket(), Reply { to, leaving_is_told: false });
-        self.0.mailbox.send(mail).await.map_err(|_| stopped())?;
+        let reply = Reply { to, leaving_is_told: false };
+        let beat = Beat { actor, ticket: self.ticket(), reply };
+        self.0.beats.send(beat).await.map_err(|_| stopped())?;
         answer.await.unwrap_or_else(|_| Err(stopped())).map(|heard| heard.answer)
     }
 

@@ -11,6 +11,7 @@ mod keeper;
 pub mod metrics;
 mod outside;
 mod payload;
+mod portion;
 mod posting;
 mod refusals;
 mod running;

@@ -1,5 +1,6 @@
 //! The loop: takes what waits in the mailbox as a batch, decides, appends once, answers all.
 
+mod beating;
 mod recording;
 
 use std::collections::{HashSet, VecDeque};
@@ -13,7 +14,6 @@ use lockkeeper_core::history::Entry;
 use lockkeeper_core::lock::{Lock, LockId};
 use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::planted::{self, Bug};
-use lockkeeper_core::session::SessionId;
 use lockkeeper_core::snapshot::Snapshot;
 use lockkeeper_core::space::Space;
 use lockkeeper_core::time::Time;
@@ -26,14 +26,13 @@ use self::recording::{BatchIds, Decided, Round};
 use crate::beats::Beats;
 use crate::contention::Contention;
 use crate::desk::{Asked, Desk, Rewritten, Ticket, Told};
-use crate::keeper::{Failure, Gone, Mail, Read, Reply};
+use crate::keeper::{Beat, Failure, Gone, Mail, Read, Reply};
 use crate::metrics::{Metrics, SpaceGauges};
 use crate::payload;
+use crate::portion::Portion;
 use crate::settings::Settings;
 use crate::threshold::Threshold;
 
-/// Questions that are decided together.
-const BATCH_MAX: usize = 1024;
 /// How long a snapshot that failed is not tried again.
 const COMPACT_PAUSE: Duration = Duration::from_secs(60);
 /// How long a sweep that failed is not tried again.
@@ -83,6 +82,7 @@ pub(crate) struct Running {
     gauges: SpaceGauges,
     batches: BatchIds,
     contention: Contention,
+    portion: Portion,
     /// What must be written down and could not be: places and grants of those who left.
     owed: Vec<Asked>,
     /// What a rewritten ledger lost and its holders were not told of yet.
@@ -144,6 +144,7 @@ impl Running {
             outlets,
             metrics,
             contention: Contention::new(writer),
+            portion: Portion::default(),
             batches: BatchIds { prefix: u128::from(writer) << 64, count: 0 },
             owed: Vec::new(),
             mourned: None,
@@ -161,8 +162,13 @@ impl Running {
         }
     }
 
-    pub(crate) async fn run(mut self, mut mails: mpsc::Receiver<Mail>, mut withdrawn: mpsc::UnboundedReceiver<Gone>) {
-        let mut batch = Vec::with_capacity(BATCH_MAX);
+    pub(crate) async fn run(
+        mut self,
+        mut mails: mpsc::Receiver<Mail>,
+        mut beats: mpsc::Receiver<Beat>,
+        mut withdrawn: mpsc::UnboundedReceiver<Gone>,
+    ) {
+        let mut batch = Vec::new();
         // Those who want to look, and had no turn yet.
         let mut reads = VecDeque::new();
         self.publish();
@@ -172,7 +178,9 @@ impl Running {
             tokio::select! {
                 biased;
                 changed = self.durable.changed() => if changed.is_err() { break },
-                count = mails.recv_many(&mut batch, BATCH_MAX) => if count == 0 { break },
+                // Not in the mailbox: whoever holds something must not wait behind thousands who want something.
+                Some(beat) = beats.recv() => self.gather(beat),
+                count = mails.recv_many(&mut batch, self.portion.questions()) => if count == 0 { break },
                 Some(left) = withdrawn.recv() => gone.push(left),
                 changed = self.moved.changed() => if changed.is_err() { break },
                 () = tokio::time::sleep_until(wake) => {}
@@ -180,9 +188,20 @@ impl Running {
             while let Ok(left) = withdrawn.try_recv() {
                 gone.push(left);
             }
+            while let Ok(beat) = beats.try_recv() {
+                self.gather(beat);
+            }
+            while batch.len() < self.portion.questions()
+                && let Ok(mail) = mails.try_recv()
+            {
+                batch.push(mail);
+            }
             self.flush_durable();
             self.catch_up().await;
             self.step(&mut batch, &gone, &mut reads).await;
+            if self.portion.is_over() {
+                tokio::task::yield_now().await;
+            }
             // What was synced on the spot wakes nobody.
             self.flush_durable();
             self.compact_if_due().await;
@@ -224,10 +243,6 @@ impl Running {
                     asked.push(question);
                 }
                 Mail::Owed(command) => asked.push(Asked { ticket: None, command }),
-                Mail::Beat(session, ticket, reply) => {
-                    self.replies.insert(ticket, reply);
-                    self.beats.gather(session, ticket);
-                }
                 Mail::Read(read) => reads.push_back(read),
                 Mail::Outside(look) => outside.push(look),
             }
@@ -239,7 +254,11 @@ impl Running {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
         self.announce(&mut asked);
+        // How long what nobody asked for takes says nothing of what comes next.
+        let questions = asked.len();
+        let are_questions = asked.iter().all(|asked| asked.ticket.is_some());
         let decided = if asked.is_empty() { None } else { Some(self.decide(asked).await) };
+        self.portion.answered(questions, are_questions);
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
             let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);
@@ -330,54 +349,6 @@ impl Running {
         }
         self.announce_at = Instant::now() + ANNOUNCE_EVERY;
         asked.push(Asked { ticket: None, command: Command::Announce { server, settings: self.settings.in_words() } });
-    }
-
-    fn add_beats(&mut self, now: Time, asked: &mut Vec<Asked>) -> Vec<(SessionId, Ticket)> {
-        let waiting: Vec<_> = self.desk.waiting().collect();
-        // After a while in which nothing could be written down, the next batch says first who is alive.
-        let now = now.max(self.desk.state().stamp().time);
-        let mut silent = if waiting.is_empty() { Vec::new() } else { self.desk.state().silent_waiters(now) };
-        silent.retain(|id| waiting.binary_search(id).is_ok());
-        let due = self.beats.due(Instant::now(), &waiting);
-        if due.is_none() && silent.is_empty() {
-            return Vec::new();
-        }
-        let due = due.unwrap_or_default();
-        let mut sessions: Vec<SessionId> = due.beaten.iter().map(|(session, _)| session.clone()).collect();
-        sessions.sort_unstable();
-        sessions.dedup();
-        let waiters = if due.waiters { waiting } else { silent };
-        if planted::is(Bug::BeatUnrecorded) {
-            sessions.clear();
-        }
-        // First of all: what time does with the others comes with whatever is decided next.
-        asked.insert(0, Asked { ticket: None, command: Command::Beat { sessions, waiters } });
-        due.beaten
-    }
-
-    /// Everybody who beat is told what is held from now on.
-    fn tell_beaten(&mut self, beaten: Vec<(SessionId, Ticket)>) {
-        let after = self.desk.position().revision;
-        let failure = self.beat_failure.take();
-        let mut told = Vec::with_capacity(beaten.len());
-        if failure.is_some() {
-            self.beats.failed(Instant::now());
-        }
-        for (session, ticket) in beaten {
-            if let Some(failure) = &failure {
-                if let Some(reply) = self.replies.remove(&ticket) {
-                    let _ = reply.send(Err(failure.clone()));
-                }
-                continue;
-            }
-            let state = self.desk.state();
-            let locks: Vec<_> = state.locks_of(&session).filter_map(|id| state.lock(id).cloned()).collect();
-            let named = !planted::is(Bug::LossUnnamed);
-            let lost = state.lost_of(&session).filter(|_| named).map(|(target, _)| target.clone()).collect();
-            let paused = state.pauses_of(&locks);
-            told.push(Told { ticket, answer: Answer::Renewed { locks, lost, paused }, after, alone: false });
-        }
-        self.tell(told);
     }
 
     /// Reads what another writer of the same ledger appended.

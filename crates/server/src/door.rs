@@ -185,18 +185,13 @@ fn target(path: &str, start: Option<Whole>, end: Option<Whole>) -> Result<(Targe
     }
     if start.is_none()
         && end.is_none()
-        && let Some((file, lines)) = Span::behind_colon(path).filter(|(file, _)| !is_logical(file))
+        && let Some((file, lines)) = Span::behind_colon(path).filter(|_| !Key::has_prefix(path))
     {
         return Ok((with_lines(file, lines)?, true));
     }
     let key = Key::parse(path)?;
     let span = Span::checked(start.map(|line| line.0), end.map(|line| line.0))?;
     Ok((Target::new(key, span)?, start.is_some() || end.is_some()))
-}
-
-/// Whether a key with a prefix is meant, which has no lines.
-fn is_logical(text: &str) -> bool {
-    Key::parse(text).is_ok_and(|key| key.kind() != KeyKind::Path)
 }
 
 /// Lines as people write them. Whoever sees a file that is really called so says its lines by number: from the first on.

@@ -156,7 +156,7 @@ requests! {
         start_line: Whole,
         end_line: Whole,
         mode: ModeWord,
-        /// Is the lock with this token still the session's? 410 `lock_lost` if not.
+        /// Is the lock with this token still held? With keys: on one of them, by whoever. Without: by this session. 410 `lock_lost` if not.
         fencing_token: Whole,
         locks: Vec<LockSpec>,
         /// Several whole files or keys, in place of file_path.

@@ -42,3 +42,60 @@ fn a_lock_and_a_room_are_named_so_that_the_hint_works_there() {
     let hinted: Vec<&str> = hinted.split(' ').collect();
     assert_eq!(in_src(&house, "q", &hinted).code, 0, "{refused:?}");
 }
+
+#[test]
+fn with_separate_worktrees_a_file_of_another_one_is_outside() {
+    let house = House::new();
+    house.git(&["commit", "--allow-empty", "--quiet", "-m", "x"]);
+    house.git(&["worktree", "add", "--quiet", "../other", "-b", "other"]);
+    let other = house.repository().join("../other");
+    let there = house.repository().join("src/auth.rs");
+    let elsewhere = |separate: &str| {
+        std::fs::write(other.join("lockkeeper.toml"), format!("worktrees = \"{separate}\"\n")).expect("written");
+        let mut command = house.command("b", &["lock", "acquire", there.to_str().expect("a path")]);
+        said(command.current_dir(&other).output().expect("the program runs"))
+    };
+    assert_eq!(house.say("a", &["lock", "acquire", "src/auth.rs"]).code, 0);
+    assert_eq!(elsewhere("shared").code, 5);
+    let refused = elsewhere("separate");
+    assert!(refused.code == 2 && refused.err.contains("it is outside of"), "{refused:?}");
+    // A space that has a name is one for all who name it.
+    let shared = elsewhere("separate\"\nspace = \"team/app");
+    assert_eq!(shared.code, 0, "{shared:?}");
+}
+
+#[test]
+fn a_worktree_inside_another_one_has_the_same_files() {
+    let house = House::new();
+    house.git(&["commit", "--allow-empty", "--quiet", "-m", "x"]);
+    house.git(&["worktree", "add", "--quiet", ".claude/worktrees/x", "-b", "x"]);
+    assert_eq!(house.say("a", &["lock", "acquire", ".claude/worktrees/x/src/auth.rs"]).code, 0);
+    assert_eq!(house.held(), ["a src/auth.rs"]);
+    let from_inside = |arguments: &[&str]| {
+        let mut command = house.command("b", arguments);
+        said(command.current_dir(house.repository().join(".claude/worktrees/x")).output().expect("the program runs"))
+    };
+    assert_eq!(from_inside(&["lock", "acquire", "src/auth.rs"]).code, 5);
+    assert_eq!(from_inside(&["lock", "acquire", "../../../src/auth.rs"]).code, 5);
+    std::fs::write(house.repository().join("lockkeeper.toml"), "worktrees = \"separate\"\n").expect("written");
+    let refused = house.say("a", &["lock", "acquire", ".claude/worktrees/x/src/auth.rs"]);
+    assert!(refused.code == 2 && refused.err.contains("it is outside of"), "{refused:?}");
+}
+
+#[test]
+fn a_number_behind_a_prefix_is_no_line_of_a_file() {
+    let house = House::new();
+    for (key, why) in
+        [("env:5432", "ports allocate"), ("api:10-20", "api:GET"), ("db:10", "db:"), ("env::5432", "ports allocate")]
+    {
+        let refused = house.say("a", &["lock", "acquire", key]);
+        assert!(refused.code == 2 && refused.err.contains(why), "{key}: {refused:?}");
+    }
+    assert_eq!(house.say("a", &["lock", "acquire", "flag:2024"]).code, 0);
+    assert_eq!(house.say("b", &["lock", "acquire", "flag:*"]).code, 5);
+    assert_eq!(house.held(), ["a flag:2024"]);
+    // A file that is called so has lines.
+    assert_eq!(house.say("b", &["lock", "acquire", "./flag:20-24"]).code, 0);
+    let refused = house.say("c", &["lock", "acquire", "./flag:24-30", "--session", "c"]);
+    assert!(refused.err.contains("lock acquire ./flag:"), "the hint names the file: {refused:?}");
+}

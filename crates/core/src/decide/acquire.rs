@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::deadlock::Patience;
+use super::queue::LOOKS_A_WAITER;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
@@ -87,15 +88,22 @@ impl Deciding<'_> {
 
     /// The highest priority up to the one asked for with which nobody is overtaken who waits for any of this now.
     fn priority_behind(&self, acquire: &Acquire, wants: &[Want], next: WaiterId) -> u8 {
-        let mut last = None;
+        // Its place is that of the stamp, which may be later, and then it overtakes even fewer.
+        let place = |priority: u8| Some(Rank::new(self.now(), priority, next));
+        let (mut last, mut looks) = (None, 0);
+        let looks_max = LOOKS_A_WAITER * self.state.waiter_count();
         for want in wants.iter().filter(|_| acquire.priority > 0) {
             let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
                 last = last.max(Some(waiter.rank()));
-                ControlFlow::Continue(())
+                looks += 1;
+                if looks > looks_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         }
-        // Its place is that of the stamp, which may be later, and then it overtakes even fewer.
-        let overtakes = |priority: u8| last.is_some_and(|last| Rank::new(self.now(), priority, next) < last);
+        if looks > looks_max {
+            // Each is looked at once, whatever it waits for: whoever overtakes nobody at all is behind these, too.
+            last = self.state.waiters().map(|waiter| waiter.rank()).max();
+        }
+        let overtakes = |priority: u8| place(priority) < last;
         (1..=acquire.priority).rev().find(|priority| !overtakes(*priority)).unwrap_or(0)
     }
 
@@ -236,10 +244,12 @@ impl Deciding<'_> {
                 if places.len() < CIRCLE_PLACES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
         }
-        let cycle = self.state.cycle(acquire, first, &mut Patience::for_circles());
+        let state = &self.state;
+        let is_waited_for = state.is_waited_for(&acquire.actor.session);
+        let cycle = state.cycle(acquire, first, is_waited_for, &mut Patience::for_circles());
         cycle.or_else(|| {
             let share = Patience::for_circles().share(places.len());
-            places.iter().find_map(|place| self.state.cycle(acquire, *place, &mut share.clone()))
+            places.iter().find_map(|place| state.cycle(acquire, *place, is_waited_for, &mut share.clone()))
         })
     }
 }
@@ -279,23 +289,17 @@ impl State {
         let mut parts = Parts { new: Vec::with_capacity(wants.len()), replaced: Vec::new(), refreshed: Vec::new() };
         let once = if wants.len() == 1 { Cow::Borrowed(wants) } else { Cow::Owned(each_once(wants)) };
         for want in once.iter() {
-            match self.own_lock(session, &want.target) {
+            match self.own_on(session, &want.target) {
                 None => parts.new.push(want.clone()),
-                Some((id, held)) if held.is_as_good_as(want.mode) => parts.refreshed.push(id),
-                Some((id, _)) if planted::is(Bug::UpgradeUnchecked) => parts.replaced.push(id),
-                Some((id, _)) => {
-                    parts.replaced.push(id);
+                Some(own) if own.mode.is_as_good_as(want.mode) => parts.refreshed.push(own.id),
+                Some(own) if planted::is(Bug::UpgradeUnchecked) => parts.replaced.push(own.id),
+                Some(own) => {
+                    parts.replaced.push(own.id);
                     parts.new.push(want.clone());
                 }
             }
         }
         parts
-    }
-
-    /// The session's lock on exactly this target.
-    fn own_lock(&self, session: &SessionId, target: &Target) -> Option<(LockId, Mode)> {
-        let id = *self.entry(session)?.locks.get(target)?;
-        self.lock(id).map(|lock| (id, lock.mode))
     }
 
     /// Whether anything stands in the way.

@@ -21,6 +21,8 @@ use crate::waiter::{Rank, Waiter};
 
 /// To look through so many of a session's own locks is one look.
 const OWN_LOCKS_A_LOOK: usize = 100;
+/// Of so many of its own locks it is asked whether somebody else wants them.
+const OWN_LOCKS_ASKED_MAX: usize = 2000;
 
 /// How many locks and waiters may be looked at yet.
 #[derive(Clone)]
@@ -193,12 +195,19 @@ impl<'a> From<&'a Waiter> for Waiting<'a> {
 }
 
 impl State {
-    /// The cycle of sessions that would wait for each other if this acquisition joined the queue at this place.
-    pub(super) fn cycle(&self, acquire: &Acquire, rank: Rank, patience: &mut Patience) -> Option<Vec<CycleStep>> {
+    /// The cycle of sessions that would wait for each other if this acquisition joined the queue at this place. `is_waited_for`: what
+    /// [`State::is_waited_for`] says of its session.
+    pub(super) fn cycle(
+        &self,
+        acquire: &Acquire,
+        rank: Rank,
+        is_waited_for: bool,
+        patience: &mut Patience,
+    ) -> Option<Vec<CycleStep>> {
         let Acquire { actor, wants, feature, .. } = acquire;
         let (session, agent) = (&actor.session, &actor.agent);
         let newcomer = Waiting { session, agent, wants, feature: feature.as_ref(), rank };
-        if !self.is_waited_for(&newcomer) {
+        if !is_waited_for && !self.overtakes(&newcomer) {
             return None;
         }
         let mut search = Search::new(Some(&newcomer), patience);
@@ -217,25 +226,35 @@ impl State {
         self.way_back(&waiter.asked.session, search)
     }
 
-    /// Whether anybody could be waiting for the newcomer: who has nothing and overtakes nobody closes no cycle.
-    fn is_waited_for(&self, newcomer: &Waiting<'_>) -> bool {
-        let has_something =
-            self.entry(newcomer.session).is_some_and(|entry| !entry.locks.is_empty() || !entry.waiters.is_empty());
+    /// Whether anybody could be waiting for this session: who waits for nothing and has nothing that others want closes no circle
+    /// but by overtaking somebody.
+    pub(super) fn is_waited_for(&self, session: &SessionId) -> bool {
+        if self.waiters_of(session).next().is_some() {
+            return true;
+        }
         // Whoever can't be told in time may be.
+        let mut patience = Patience(OWN_LOCKS_ASKED_MAX);
+        self.locks_of(session).filter_map(|id| self.lock(id)).any(|lock| {
+            let wanted = self.waiting_for(&lock.target, lock.mode, |waiter| {
+                patience.look()?;
+                if waiter.asked.session == *session { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            wanted.is_break() || patience.look().is_break() || self.waiters_of_paused(&lock.target.key).next().is_some()
+        })
+    }
+
+    /// Whether somebody who waits already could have to wait for the newcomer.
+    fn overtakes(&self, newcomer: &Waiting<'_>) -> bool {
+        // Whoever can't be told in time could.
         let mut patience = Patience::for_circles();
-        has_something
-            || newcomer.wants.iter().any(|want| {
-                let overtaken = self.waiting_for(&want.target, want.mode, |waiter| {
-                    patience.look()?;
-                    let pauses = want.target.key.paused_feature().is_some();
-                    if pauses || waiter.rank() > newcomer.rank {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
-                    }
-                });
-                overtaken.is_break()
-            })
+        newcomer.wants.iter().any(|want| {
+            let overtaken = self.waiting_for(&want.target, want.mode, |waiter| {
+                patience.look()?;
+                let pauses = want.target.key.paused_feature().is_some();
+                if pauses || waiter.rank() > newcomer.rank { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            overtaken.is_break()
+        })
     }
 
     /// Walks on over those who are waited for, nearest first, until it comes back to this session.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::Deciding;
 use crate::command::Want;
@@ -12,7 +13,10 @@ use crate::mode::Mode;
 use crate::outcome::{Answer, Outcome};
 use crate::planted::{self, Bug};
 use crate::session::SessionId;
-use crate::waiter::{Place, Rank};
+use crate::waiter::{Place, Rank, Waiter};
+
+/// How often each waiter may be found, by whatever came free, before all of them are looked at instead.
+pub(super) const LOOKS_A_WAITER: usize = 4;
 
 impl Deciding<'_> {
     /// Hands what came free to those whose turn it is. Whoever is gone, or has waited long enough, makes room for the
@@ -65,38 +69,43 @@ impl Deciding<'_> {
 
     /// Those who wait for any of this, in the order of the queue.
     fn candidates(&self, freed: &[Target]) -> BTreeSet<(Rank, WaiterId)> {
-        if freed.len() > self.state.waiter_count() {
-            // Each is looked at once: whoever waits for none of this gets nothing by it.
-            return self.state.waiters().map(|waiter| (waiter.rank(), waiter.id())).collect();
-        }
-        let mut found = BTreeSet::new();
+        let place = |waiter: &Arc<Waiter>| (waiter.rank(), waiter.id());
+        let (mut found, mut looks) = (BTreeSet::new(), 0);
+        let looks_max = LOOKS_A_WAITER * self.state.waiter_count();
         for target in freed {
+            looks += 1;
             let _ = self.state.waiting_for(target, Mode::Exclusive, |waiter| {
-                found.insert((waiter.rank(), waiter.id()));
-                ControlFlow::Continue(())
+                found.insert(place(waiter));
+                looks += 1;
+                if looks > looks_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            found.extend(self.state.waiters_of_paused(&target.key).map(|waiter| (waiter.rank(), waiter.id())));
+            if looks > looks_max {
+                // Each is looked at once: whoever waits for none of this gets nothing by it.
+                return self.state.waiters().map(place).collect();
+            }
+            let before = found.len();
+            found.extend(self.state.waiters_of_paused(&target.key).map(place));
+            looks += found.len() - before;
         }
         found
     }
 
-    /// All of them leave before anybody is looked for to take their place: thousands may go with one connection.
     pub(super) fn withdraw(&mut self, places: &[Place]) -> Outcome {
-        let mut freed = BTreeSet::new();
-        for place in places {
-            let there = self.state.waiter(place.waiter).filter(|waiter| waiter.place() == *place);
-            let Some(waiter) = there.cloned() else { continue };
-            self.record(Event::Withdrawn { waiter: place.waiter, why: Withdrawal::Disconnected });
-            freed.extend(targets(&waiter.asked.wants));
-        }
-        self.hand_over(freed.into_iter().collect());
+        let is_there = |place: &&Place| self.state.waiter(place.waiter).is_some_and(|waiter| waiter.place() == **place);
+        let leaving = places.iter().filter(is_there).map(|place| (place.waiter, Withdrawal::Disconnected));
+        self.leave_queue(leaving.collect());
         Outcome::Told(Answer::Withdrawn)
     }
 
-    pub(super) fn leave_queue(&mut self, id: WaiterId, why: Withdrawal) {
-        let Some(waiter) = self.state.waiter(id).cloned() else { return };
-        self.record(Event::Withdrawn { waiter: id, why });
-        self.hand_over(targets(&waiter.asked.wants).collect());
+    /// All of them leave before anybody is looked for to take their place: thousands may go at one moment.
+    pub(super) fn leave_queue(&mut self, leaving: Vec<(WaiterId, Withdrawal)>) {
+        let mut freed = BTreeSet::new();
+        for (id, why) in leaving {
+            let Some(waiter) = self.state.waiter(id).cloned() else { continue };
+            self.record(Event::Withdrawn { waiter: id, why });
+            freed.extend(targets(&waiter.asked.wants));
+        }
+        self.hand_over(freed.into_iter().collect());
     }
 
     /// Before time does its work: whoever is alive keeps its place, however long nobody could write that down.

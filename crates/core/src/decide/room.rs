@@ -40,13 +40,16 @@ impl Deciding<'_> {
             }
             Some(_) => {}
         }
-        self.leave_room(key, Some(actor));
+        self.leave_rooms(std::slice::from_ref(key), Some(actor));
         Ok(Outcome::Told(Answer::RoomClosed { key: key.clone() }))
     }
 
-    pub(super) fn leave_room(&mut self, key: &Key, by: Option<&Actor>) {
-        self.record(Event::RoomClosed { key: key.clone(), by: by.map(|actor| actor.session.clone()) });
-        self.hand_over(vec![whole(key)]);
+    /// All of them are left before anybody is looked for who may come in.
+    pub(super) fn leave_rooms(&mut self, keys: &[Key], by: Option<&Actor>) {
+        for key in keys {
+            self.record(Event::RoomClosed { key: key.clone(), by: by.map(|actor| actor.session.clone()) });
+        }
+        self.hand_over(keys.iter().map(whole).collect());
     }
 }
 

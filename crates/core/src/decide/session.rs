@@ -83,9 +83,7 @@ impl Deciding<'_> {
         let theirs = self.state.rooms().filter(|room| room.session == *session);
         let mut rooms: Vec<Key> = theirs.map(|room| room.key.clone()).collect();
         rooms.sort();
-        for key in &rooms {
-            self.leave_room(key, Some(actor));
-        }
+        self.leave_rooms(&rooms, Some(actor));
         let released: Vec<_> = self.state.locks_of(session).filter_map(|id| self.state.lock(id).cloned()).collect();
         let Some(entry) = self.state.entry(session) else {
             // Closing what is closed already is no mistake.

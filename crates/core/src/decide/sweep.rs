@@ -2,6 +2,7 @@
 
 use super::Deciding;
 use crate::event::Event;
+use crate::lock::WaiterId;
 use crate::planted::{self, Bug};
 use crate::time::Millis;
 
@@ -20,17 +21,14 @@ impl Deciding<'_> {
                 self.hand_over(freed);
             }
         }
-        for key in self.state.overdue_rooms(now) {
-            self.leave_room(&key, None);
-        }
+        self.leave_rooms(&self.state.overdue_rooms(now), None);
         let ports = self.state.overdue_ports(now);
         if !ports.is_empty() {
             self.free(ports);
         }
-        for id in self.state.overdue_waiters(now) {
-            // It may have left just now, when something came free.
-            let Some(why) = self.state.waiter(id).and_then(|waiter| waiter.leaves(now)) else { continue };
-            self.leave_queue(id, why);
-        }
+        // Some may have left just now, when something came free.
+        let leaves = |id: &WaiterId| Some((*id, self.state.waiter(*id)?.leaves(now)?));
+        let leaving: Vec<_> = self.state.overdue_waiters(now).iter().filter_map(leaves).collect();
+        self.leave_queue(leaving);
     }
 }

@@ -12,6 +12,7 @@ use crate::limits::{REQUEST_MEMORY, REQUESTS_LOCKS_MAX, REQUESTS_PER_SESSION_MAX
 use crate::lock::{Lock, LockId};
 use crate::session::{RequestId, SessionId};
 use crate::time::Time;
+use crate::waiter::Waiter;
 
 /// An answer that changed something, to be given again for the same request id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,12 @@ impl State {
         let number = self.request_numbers.get(&(session.clone(), request.clone()))?;
         let remembered = &self.requests[number];
         (now < remembered.at.plus(REQUEST_MEMORY)).then_some(remembered)
+    }
+
+    /// Whether a request with this id was answered, or waits.
+    pub fn is_known_request(&self, session: &SessionId, request: &RequestId, now: Time) -> bool {
+        let asked = |waiter: &Arc<Waiter>| waiter.asked.request.as_ref().is_some_and(|waiting| waiting.id == *request);
+        self.remembered(session, request, now).is_some() || self.waiters_of(session).any(asked)
     }
 
     /// The remembered requests of a session that were answered with any of these locks.

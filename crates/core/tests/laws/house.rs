@@ -32,13 +32,18 @@ impl House {
     }
 
     pub(crate) fn outcome(&mut self, command: Command) -> Outcome {
+        self.batch(&[command]).pop().expect("one for each command")
+    }
+
+    /// Decides them together, as one record of the ledger.
+    pub(crate) fn batch(&mut self, commands: &[Command]) -> Vec<Outcome> {
         let mut events = Vec::new();
         let cx = Context { rules: &self.rules, now: self.now, refused_lately: &[] };
         self.state.begin();
-        let outcome = self.state.decide(&cx, &command, &mut events);
+        let outcomes = commands.iter().map(|command| self.state.decide(&cx, command, &mut events)).collect();
         self.state.keep();
         self.ledger.extend(events.into_iter().map(|event| (self.now, event)));
-        outcome
+        outcomes
     }
 
     pub(crate) fn tell(&mut self, command: Command) -> Answer {

@@ -1,5 +1,6 @@
 //! The rules as laws: small stories told to a state, with time as an argument.
 
+mod crowds;
 mod external;
 mod features;
 mod grants;

@@ -37,11 +37,18 @@ use crate::{BoxFuture, Durability, Engine, EngineError, Ledger, Position};
 const LEDGERS_OPEN_MAX: usize = 1024;
 
 /// A ledger that somebody has open, or had.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Place {
-    ledger: Weak<FileLedger>,
+    /// Held by whoever opens it.
+    ledger: Arc<Mutex<Weak<FileLedger>>>,
     /// Held by the ledger until all that it does in the background has ended: only then it may be opened anew.
     taken: Arc<Mutex<()>>,
+}
+
+impl Place {
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.ledger) > 1 || Arc::strong_count(&self.taken) > 1
+    }
 }
 
 /// The engine behind `file:DIR`. Owns the directory until it and all its ledgers are dropped.
@@ -50,7 +57,7 @@ pub struct Embedded {
     dir: PathBuf,
     durability: Durability,
     source: Arc<dyn TimeSource>,
-    ledgers: Arc<Mutex<HashMap<Space, Place>>>,
+    places: std::sync::Mutex<HashMap<Space, Place>>,
     owner: Arc<Owner>,
 }
 
@@ -65,32 +72,41 @@ impl Embedded {
         disk::make_directory(dir)?;
         let owner = Arc::new(Owner::claim(dir)?);
         remove_unfinished(dir)?;
-        Ok(Embedded { dir: dir.to_owned(), durability, source, ledgers: Arc::default(), owner })
+        Ok(Embedded { dir: dir.to_owned(), durability, source, places: std::sync::Mutex::default(), owner })
     }
 
+    /// Opens the ledger of a space, or finds it open. A space that takes long to open, or to close, holds up no other.
     async fn open_ledger(&self, space: &Space) -> Result<Arc<FileLedger>, EngineError> {
-        let mut ledgers = self.ledgers.clone().lock_owned().await;
-        if let Some(ledger) = ledgers.get(space).and_then(|place| place.ledger.upgrade()) {
-            return Ok(ledger);
+        let Place { ledger, taken } = self.place_of(space)?;
+        let mut ledger = ledger.lock_owned().await;
+        if let Some(open) = ledger.upgrade() {
+            return Ok(open);
         }
-        ledgers.retain(|_, place| Arc::strong_count(&place.taken) > 1);
-        if ledgers.len() >= LEDGERS_OPEN_MAX {
-            return Err(EngineError::Invalid(format!("{LEDGERS_OPEN_MAX} spaces are open, which is the limit")));
-        }
+        let taken = taken.lock_owned().await;
         let (root, space) = (self.dir.clone(), space.clone());
         let (durability, source, owner) = (self.durability, self.source.clone(), self.owner.clone());
-        let taken = ledgers.entry(space.clone()).or_default().taken.clone().lock_owned().await;
         // The guard goes along: who stops waiting must not let a second opening in beside the first.
         let opening = tokio::task::spawn_blocking(move || {
             let dir = root.join(directory_name(&space));
             if !dir.try_exists().map_err(disk::at(&dir))? {
                 create(&root, &dir, &space)?;
             }
-            let ledger = Arc::new(FileLedger::open(dir, &space, durability, source, taken, owner)?);
-            ledgers.entry(space).or_default().ledger = Arc::downgrade(&ledger);
-            Ok(ledger)
+            let opened = Arc::new(FileLedger::open(dir, &space, durability, source, taken, owner)?);
+            *ledger = Arc::downgrade(&opened);
+            Ok(opened)
         });
         opening.await.map_err(|error| EngineError::Unreachable(format!("opening was cut short: {error}")))?
+    }
+
+    fn place_of(&self, space: &Space) -> Result<Place, EngineError> {
+        let mut places = self.places.lock().expect("no holder panics");
+        if !places.contains_key(space) {
+            places.retain(|_, place| place.is_used());
+            if places.len() >= LEDGERS_OPEN_MAX {
+                return Err(EngineError::Invalid(format!("{LEDGERS_OPEN_MAX} spaces are open, which is the limit")));
+            }
+        }
+        Ok(places.entry(space.clone()).or_default().clone())
     }
 }
 

@@ -277,6 +277,8 @@ impl Shared {
     /// Waits until something is to be synced; `false` when the ledger closes or has failed.
     fn wait_until_due(&self) -> bool {
         let mut pending = self.pending();
+        // Where something was written, more is soon: whoever writes that need not wake this thread.
+        let mut lingers = true;
         loop {
             if self.failed.get().is_some() {
                 return false;
@@ -288,6 +290,10 @@ impl Shared {
                 Some(due) => {
                     pending.sleep = Sleep::Until(due);
                     pending = self.wake.wait_timeout(pending, due - now).expect("no holder panics").0;
+                }
+                None if std::mem::take(&mut lingers) => {
+                    pending.sleep = Sleep::Until(now + PATIENCE);
+                    pending = self.wake.wait_timeout(pending, PATIENCE).expect("no holder panics").0;
                 }
                 None => {
                     pending.sleep = Sleep::Forever;

@@ -8,7 +8,8 @@ use lockkeeper_core::command::{Command, External};
 use lockkeeper_core::key::Key;
 use lockkeeper_core::limits::LOST_MAX;
 use lockkeeper_core::planted::{self, Bug};
-use lockkeeper_engine::{Append, Appended, BatchId, Confirm, Delta, EngineError, Outside, PAYLOAD_BYTES_MAX};
+use lockkeeper_core::time::Stamp;
+use lockkeeper_engine::{Append, Appended, Batch, BatchId, Confirm, Delta, EngineError, Outside, PAYLOAD_BYTES_MAX};
 use tokio::time::Instant;
 
 use super::Running;
@@ -57,7 +58,7 @@ impl Running {
             self.contention.before_append(tries).await;
             let now = self.ledger.now();
             let id = self.batches.next();
-            let Some(batch) = self.desk.decide(id, now, asked) else {
+            let Some(batch) = self.judge(id, now, asked) else {
                 match self.unrecorded(&doubtful).await {
                     Ok(decided) => return decided,
                     Err(again) => asked = self.still_true(again),
@@ -136,6 +137,14 @@ impl Running {
                 return Decided::Outdated;
             }
         }
+    }
+
+    /// Decides a batch on a working state, and notes how long that takes.
+    fn judge(&mut self, id: BatchId, now: Stamp, asked: Vec<Asked>) -> Option<Batch> {
+        let began = Instant::now();
+        let batch = self.desk.decide(id, now, asked);
+        self.portion.judged(began.elapsed());
+        batch
     }
 
     /// Nobody knows whether the last try was recorded: looks for it, as long as everybody was told that a question takes, and

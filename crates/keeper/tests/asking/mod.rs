@@ -45,5 +45,9 @@ pub(crate) fn release(session: &str) -> Command {
 
 /// Renews all that a session holds.
 pub(crate) fn beat(session: &str) -> Command {
-    Command::Renew { actor: actor(session), which: Which::Everything, ttl: None, token: None }
+    beat_as(actor(session))
+}
+
+pub(crate) fn beat_as(actor: Actor) -> Command {
+    Command::Renew { actor, which: Which::Everything, ttl: None, token: None }
 }

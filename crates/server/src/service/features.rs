@@ -9,7 +9,7 @@ use lockkeeper_core::limits::{CLAIMS_MAX, FINALIZE_TTL, PRIORITY_DEFAULT, PRIORI
 use lockkeeper_core::lock::{FeatureId, Lock, LockId};
 use lockkeeper_core::mode::Mode;
 use lockkeeper_core::outcome::{Answer, Refusal};
-use lockkeeper_core::session::{Intention, SessionId};
+use lockkeeper_core::session::{Intention, RequestId, SessionId};
 use lockkeeper_core::span::Span;
 use lockkeeper_core::time::{Millis, Time};
 use lockkeeper_keeper::Keeper;
@@ -166,9 +166,11 @@ impl Service {
         let ttl = door::ttl(body.ttl_ms, body.ttl_minutes)?.unwrap_or(PAUSE_TTL);
         let wait = body.wait_ms.map_or(Ok(PAUSE_WAIT), |wait| door::wait(Some(wait)))?;
         let (keeper, actor) = self.asked(Operation::PauseFeature, &body, caller, noted, Some(&key)).await?;
-        // Who finishes does so within seconds. Another pause may take hours: only whoever says so waits for its end.
+        // Who finishes does so within seconds. Another pause may take hours: only whoever says so waits for its end. What was
+        // answered before is answered again, whoever has paused since.
         if body.wait_ms.is_none()
             && let Some(by) = Self::pauses(&keeper, &feature, &key, &actor.session).await?.of_others
+            && !Self::is_asked_again(&keeper, &body, &actor.session).await?
         {
             return Err(refusal::paused(&by, Viewer { now: keeper.now() }));
         }
@@ -288,6 +290,12 @@ impl Service {
             of_others: state.pause_of(Some(&feature), &session),
         });
         Ok(look.await?)
+    }
+
+    async fn is_asked_again(keeper: &Keeper, body: &FeaturePauseRequest, session: &SessionId) -> Result<bool, No> {
+        let Some(id) = body.request_id.as_deref().map(RequestId::parse).transpose()? else { return Ok(false) };
+        let session = session.clone();
+        Ok(keeper.read(move |state, now| state.is_known_request(&session, &id, now.time)).await?)
     }
 
     /// Takes one key. `true`: it was not held before.

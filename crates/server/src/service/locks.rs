@@ -1,5 +1,6 @@
 //! Acquiring, giving back, renewing and looking at locks.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -350,12 +351,10 @@ impl Service {
 /// The session's own locks on the keys that are asked about.
 fn own_locks(state: &State, session: &SessionId, wants: &[Want]) -> Vec<Arc<Lock>> {
     const SHOWN_MAX: usize = 100;
-    let of = |want: &Want| {
-        let span = want.target.span;
-        let own = state.own_on_key(session, &want.target.key);
-        own.filter(|lock| lock.target.span.overlaps(span)).cloned().collect::<Vec<_>>()
-    };
-    wants.iter().flat_map(of).take(SHOWN_MAX).collect()
+    const LOOKS_MAX: usize = 10_000;
+    let of_each = wants.iter().map(|want| (want.target.span, state.own_on_key(session, &want.target.key)));
+    let own = of_each.flat_map(|(span, own)| own.map(move |lock| (span, lock))).take(LOOKS_MAX);
+    own.filter(|(span, lock)| lock.target.span.overlaps(*span)).take(SHOWN_MAX).map(|(_, lock)| lock.clone()).collect()
 }
 
 /// Whether a fencing token is that of a lock which is held now.
@@ -366,23 +365,30 @@ fn token_checked(
     wants: &[Want],
     viewer: Viewer,
 ) -> Result<Checked, No> {
-    let mut current = session.into_iter().flat_map(|session| state.locks_of(session)).filter_map(|id| state.lock(id));
-    let mut found = current.find(|lock| lock.token == token).cloned();
-    for want in wants {
-        state.all_overlapping(&want.target, |lock| {
-            if lock.token == token {
-                found = Some(lock.clone());
-                return ControlFlow::Break(());
+    let meant = |lock: &Lock| wants.is_empty() || wants.iter().any(|want| want.target.overlaps(&lock.target));
+    let mut own = session.into_iter().flat_map(|session| state.locks_of(session)).filter_map(|id| state.lock(id));
+    let mut found = own.find(|lock| lock.token == token && meant(lock)).cloned();
+    // Whoever names what it protects asks for whoever has it. What lies in something else that is named is looked at with that.
+    let named: BTreeSet<&Key> = wants.iter().map(|want| &want.target.key).collect();
+    let lies_in_another = |key: &Key| named.iter().any(|other| *other != key && other.reaches(key));
+    let keys = named.iter().filter(|key| !lies_in_another(key));
+    for key in keys {
+        if found.is_some() {
+            break;
+        }
+        state.all_overlapping(&Target { key: (*key).clone(), span: Span::WHOLE }, |lock| {
+            if lock.token != token || !meant(lock) {
+                return ControlFlow::Continue(());
             }
-            ControlFlow::Continue(())
+            found = Some(lock.clone());
+            ControlFlow::Break(())
         });
     }
-    let meant = |lock: &Lock| wants.is_empty() || wants.iter().any(|want| want.target.overlaps(&lock.target));
-    match found.filter(|lock| meant(lock)) {
+    match found {
         Some(lock) => Ok(Checked {
             success: true,
             free: true,
-            message: format!("Fencing token {token} is the one of {}.", lock.target),
+            message: format!("Fencing token {token} is the one of {}, held by {}.", lock.target, lock.agent),
             conflicts: Vec::new(),
             more_conflicts: false,
             held: vec![viewer.lock(&lock)],

@@ -293,9 +293,8 @@ async fn still_held(
         let (mut held, mut gone) = (Vec::new(), Vec::new());
         for lock in locks {
             // Not by its id: a shared lock that became an exclusive one has another.
-            let own = state.own_on_key(&lock.session, &lock.target.key).find(|own| own.target == lock.target).cloned();
-            match own {
-                Some(own) => held.push(own),
+            match state.own_on(&lock.session, &lock.target) {
+                Some(own) => held.push(own.clone()),
                 None => gone.push(lock),
             }
         }

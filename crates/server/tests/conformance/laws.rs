@@ -39,6 +39,7 @@ macro_rules! laws {
             p14_a_grant_says_how_strong_it_is
             a_paused_feature_stops_the_line_and_its_holders_lose_nothing
             a_finish_keeps_a_pause_away
+            p7_a_pause_is_answered_again_though_another_has_begun
             features_are_registered_compared_and_ended
             ports_are_a_sessions_own
             keys_that_are_none_say_what_is_wrong
@@ -395,6 +396,20 @@ pub(crate) fn a_finish_keeps_a_pause_away(house: &House) {
     house.ask(RELEASE, release("worker", "feature:F-1:pause"));
     assert_eq!(house.ask(Operation::PauseFeature, pause("boss")).0, 200);
     house.refused(Operation::CheckFeature, finish, 409, "paused");
+}
+
+pub(crate) fn p7_a_pause_is_answered_again_though_another_has_begun(house: &House) {
+    let asked = |session: &str| {
+        let body = json!({ "session_id": session, "feature_id": "F-1", "intention": "why", "request_id": session });
+        house.ask(Operation::PauseFeature, body)
+    };
+    let (status, first) = asked("boss");
+    assert_eq!(status, 200, "{first}");
+    assert_eq!(house.ask(Operation::ResumeFeature, of_feature("boss")).0, 200);
+    assert_eq!(asked("other").0, 200);
+    let (status, again) = asked("boss");
+    assert_eq!((status, &again["fencing_token"]), (200, &first["fencing_token"]), "{again}");
+    assert_eq!(asked("third").1["error"], "paused", "who asks for the first time is told at once");
 }
 
 pub(crate) fn features_are_registered_compared_and_ended(house: &House) {

@@ -25,7 +25,7 @@ use rustix::process::Signal;
 
 use cluster::Cluster;
 pub use pooler::PgBouncer;
-pub use slow::slow_way;
+pub use slow::{narrow_way, slow_way};
 
 /// How often another port is tried, if somebody else was faster.
 const PORTS_TRIED: usize = 20;

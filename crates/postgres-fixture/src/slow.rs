@@ -6,6 +6,15 @@ use std::time::Duration;
 
 /// A port that leads to another of this machine, and on which every answer takes so long; questions are quick.
 pub fn slow_way(to: u16, delay: Duration) -> u16 {
+    way(to, Duration::ZERO, delay)
+}
+
+/// The same, on which every 64 KiB of a question take so long; answers are quick.
+pub fn narrow_way(to: u16, delay: Duration) -> u16 {
+    way(to, delay, Duration::ZERO)
+}
+
+fn way(to: u16, forth_delay: Duration, back_delay: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
     let carry = |mut from: TcpStream, mut to: TcpStream, delay: Duration| {
@@ -24,8 +33,8 @@ pub fn slow_way(to: u16, delay: Duration) -> u16 {
         for near in listener.incoming().flatten() {
             let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { return };
             let (back, forth) = (near.try_clone().expect("a socket"), far.try_clone().expect("a socket"));
-            carry(near, forth, Duration::ZERO);
-            carry(far, back, delay);
+            carry(near, forth, forth_delay);
+            carry(far, back, back_delay);
         }
     });
     port

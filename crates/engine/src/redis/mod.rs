@@ -171,7 +171,7 @@ async fn connect(nodes: Vec<Arc<Node>>) -> Vec<(Arc<Node>, Result<(), Trouble>)>
     let mut connecting = tokio::task::JoinSet::new();
     for node in nodes {
         connecting.spawn(async move {
-            let connected = node.connection().await.map(drop);
+            let connected = node.connect().await;
             (node, connected)
         });
     }

@@ -1,4 +1,4 @@
-//! One Redis that is asked: its connection, made anew when it is lost, and what it tells by itself.
+//! One Redis that is asked: its connections, made anew when they are lost, and what it tells by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,17 @@ use super::notices::Notices;
 use super::trouble::Trouble;
 use crate::remote::Patience;
 
+/// What is larger goes by a way of its own: on a slow line, nobody's lock waits behind a snapshot.
+const LIGHT_BYTES_MAX: usize = 64 << 10;
+
 #[derive(Debug)]
 pub(super) struct Node {
     dial: Arc<Dial>,
     /// None: whichever is the master when a connection is made.
     host: Option<Host>,
-    line: Mutex<Line>,
+    /// For what is light, and for the rest. Many ask on one at the same time; each is made when it is needed.
+    light: Mutex<Line>,
+    heavy: Mutex<Line>,
     is_durable: AtomicBool,
     pub(super) notices: Notices,
 }
@@ -32,7 +37,8 @@ struct Line {
 impl Node {
     pub(super) fn new(dial: Arc<Dial>, host: Option<Host>) -> Node {
         let notices = Notices::start(dial.clone(), host.clone());
-        Node { dial, host, line: Mutex::default(), is_durable: AtomicBool::new(false), notices }
+        let (light, heavy) = (Mutex::default(), Mutex::default());
+        Node { dial, host, light, heavy, is_durable: AtomicBool::new(false), notices }
     }
 
     /// None: whichever is the master.
@@ -46,13 +52,19 @@ impl Node {
     }
 
     pub(super) async fn ask(&self, command: &Cmd, bytes: usize) -> Result<Value, Trouble> {
-        self.connection().await?.ask(command, bytes).await
+        let line = if bytes > LIGHT_BYTES_MAX { &self.heavy } else { &self.light };
+        self.connection(line).await?.ask(command, bytes).await
+    }
+
+    /// Makes sure that it can be asked.
+    pub(super) async fn connect(&self) -> Result<(), Trouble> {
+        self.connection(&self.light).await.map(|_| ())
     }
 
     /// The connection, made and examined if there is none. As long as that has just failed, it is not tried again.
-    pub(super) async fn connection(&self) -> Result<Arc<Connection>, Trouble> {
+    async fn connection(&self, line: &Mutex<Line>) -> Result<Arc<Connection>, Trouble> {
         // Held while connecting: whoever comes meanwhile gets the same connection, or the same failure.
-        let mut line = self.line.lock().await;
+        let mut line = line.lock().await;
         if let Some(connection) = line.connection.as_ref().filter(|connection| !connection.is_gone()) {
             return Ok(connection.clone());
         }
@@ -83,8 +95,10 @@ impl Node {
 
     /// Looks for the right Redis anew before the next command.
     pub(super) async fn hang_up(&self) {
-        if let Some(connection) = self.line.lock().await.connection.take() {
-            connection.give_up();
+        for line in [&self.light, &self.heavy] {
+            if let Some(connection) = line.lock().await.connection.take() {
+                connection.give_up();
+            }
         }
     }
 }

@@ -127,7 +127,7 @@ impl Nodes {
         self.dial.share();
         for node in self.all().await? {
             node.hang_up().await;
-            node.connection().await?;
+            node.connect().await?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_engine::conformance::Scribe;
 use lockkeeper_engine::{Append, Base, Batch, BatchId, Confirm, Position, Strength};
+use lockkeeper_postgres_fixture::narrow_way;
 
 use crate::server::RedisServer;
 use crate::{catch_up, hasty, heard, insist, open, records, write_while};
@@ -32,6 +33,26 @@ async fn of_two_who_send_a_snapshot_the_later_one_stops() {
     assert_eq!(server.ask(&["KEYS", "*snapshot*"]).lines().count(), 1, "what is not wanted is removed");
     let delta = scribe.read(Position::ORIGIN).await;
     assert!(matches!(&delta.base, Base::Snapshot { snapshot, .. } if snapshot == b"small"), "{:?}", delta.base);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_narrow_way_nobody_waits_behind_a_snapshot() {
+    const PARTS: usize = 6;
+    let server = RedisServer::start();
+    let port = narrow_way(server.port, Duration::from_millis(30));
+    let engine = open(&format!("redis://127.0.0.1:{port}?timeout_ms=20000")).await;
+    let mut scribe = Scribe::at_origin(&engine, "a").await;
+    scribe.append_numbers(1, 10).await;
+    let (ledger, at) = (scribe.ledger.clone(), scribe.at);
+    let snapshot = tokio::spawn(async move { ledger.compact(at, vec![7; PARTS << 20]).await });
+    let mut appended = 0;
+    while !snapshot.is_finished() {
+        scribe.append(b"a lock").await;
+        appended += 1;
+    }
+    snapshot.await.expect("no panic").expect("nothing is wrong");
+    // Behind the parts of a snapshot there would be room for one after each.
+    assert!(appended > 5 * PARTS, "{appended} while {PARTS} parts were sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

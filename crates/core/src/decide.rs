@@ -5,6 +5,7 @@
 //! [`State::roll_back`].
 
 mod acquire;
+mod blockers;
 mod deadlock;
 mod external;
 mod feature;

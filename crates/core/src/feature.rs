@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::index::covering;
 use crate::journal::Undo;
 use crate::key::{Cover, Key, Target};
-use crate::limits::SHARED_CLAIMS_MAX;
+use crate::limits::{FREED_LOOKS_MAX, SHARED_CLAIMS_MAX};
 use crate::lock::{FeatureId, Lock};
 use crate::mode::Mode;
 use crate::planted::{self, Bug};
@@ -93,18 +93,24 @@ impl State {
         let mut touched = 0;
         for claim in claims {
             let before = shared.len();
-            for with in self.claimants(claim).into_iter().filter(|id| &**id != candidate) {
+            let (mut seen, mut is_shared) = (HashSet::new(), false);
+            let _ = self.claimants(claim, |with| {
+                if **with == *candidate || !seen.insert(with.clone()) {
+                    return ControlFlow::Continue(());
+                }
                 // One claim of theirs is enough to be told of.
                 let theirs =
-                    self.feature(&with).and_then(|with| with.claims.iter().find(|theirs| theirs.overlaps(claim)));
-                let Some(theirs) = theirs.cloned() else { continue };
+                    self.feature(with).and_then(|with| with.claims.iter().find(|theirs| theirs.overlaps(claim)));
+                let Some(theirs) = theirs.cloned() else { return ControlFlow::Continue(()) };
+                is_shared = true;
                 if shared.len() >= SHARED_CLAIMS_MAX {
-                    touched += usize::from(shared.len() == before);
-                    break;
+                    return ControlFlow::Break(());
                 }
-                shared.push(SharedClaim { claim: claim.clone(), with, theirs });
-            }
-            touched += usize::from(shared.len() > before);
+                shared.push(SharedClaim { claim: claim.clone(), with: with.clone(), theirs });
+                ControlFlow::Continue(())
+            });
+            touched += usize::from(is_shared);
+            shared[before..].sort_by(|one, other| one.with.cmp(&other.with));
         }
         let feasibility = match touched {
             0 => Feasibility::Full,
@@ -114,18 +120,17 @@ impl State {
         (feasibility, shared)
     }
 
-    /// Every feature that may claim something of this.
-    fn claimants(&self, claim: &Key) -> BTreeSet<FeatureId> {
+    /// Visits the features that may claim something of this, some of them several times, until told to stop.
+    fn claimants(&self, claim: &Key, mut visit: impl FnMut(&FeatureId) -> ControlFlow<()>) -> ControlFlow<()> {
         let around = covering(claim);
         let same = around.iter().map(String::as_str).chain([claim.as_str()]);
-        let mut found: BTreeSet<FeatureId> =
-            same.filter_map(|text| self.claimed.get(text)).flatten().cloned().collect();
-        if claim.cover() != Cover::One {
-            let below = self.claimed.range::<str, _>((Bound::Included(claim.stem()), Bound::Unbounded));
-            let below = below.take_while(|(text, _)| text.starts_with(claim.stem()));
-            found.extend(below.flat_map(|(_, features)| features).cloned());
+        same.filter_map(|text| self.claimed.get(text)).flatten().try_for_each(&mut visit)?;
+        if claim.cover() == Cover::One {
+            return ControlFlow::Continue(());
         }
-        found
+        let below = self.claimed.range::<str, _>((Bound::Included(claim.stem()), Bound::Unbounded));
+        let below = below.take_while(|(text, _)| text.starts_with(claim.stem()));
+        below.flat_map(|(_, features)| features).try_for_each(visit)
     }
 
     /// The lock by which somebody other than `session` pauses a feature.
@@ -162,18 +167,25 @@ impl State {
     /// What those who wait for a feature that this key pauses keep from others no longer.
     pub(crate) fn freed_by_pause(&self, key: &Key) -> Vec<Target> {
         let wanted = self.waiters_of_paused(key).flat_map(|waiter| waiter.asked.wants.iter());
-        // Of what one lock keeps from everybody, nobody gets a part; unless its holder wants more of the same.
-        let is_held = |target: &Target| {
-            let wants_more = |lock: &Lock| {
+        // Of what one lock keeps from everybody, nobody gets a part; unless its holder wants more of the same. Where that takes long
+        // to find out, whoever waits for it finds out.
+        let mut looks = FREED_LOOKS_MAX;
+        let mut is_held = |target: &Target| {
+            let mut is_kept = false;
+            let _ = self.held_against(&SessionId::nobody(), target, Mode::Shared, |lock| {
+                let is_whole =
+                    lock.target.key == target.key && lock.target.span.intersection(target.span) == Some(target.span);
                 let mut wanted = self.waiters_of(&lock.session).flat_map(|waiter| waiter.asked.wants.iter());
-                wanted.any(|want| want.target.overlaps(target))
-            };
-            let whole = |lock: &Arc<Lock>| {
-                let all = lock.target.span.intersection(target.span) == Some(target.span);
-                let keeps = all && lock.target.key == target.key && !wants_more(lock);
-                if keeps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            };
-            self.held_against(&SessionId::nobody(), target, Mode::Shared, whole).is_break()
+                let wants_more = is_whole
+                    && wanted.any(|want| {
+                        looks = looks.saturating_sub(1);
+                        looks == 0 || want.target.overlaps(target)
+                    });
+                looks = looks.saturating_sub(1);
+                is_kept = is_whole && !wants_more;
+                if is_kept || looks == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            is_kept
         };
         let mut freed: Vec<Target> = wanted.map(|want| want.target.clone()).collect();
         freed.sort_unstable();

@@ -56,14 +56,14 @@ impl ConflictIndex {
         }
     }
 
-    /// Visits whatever overlaps the target in a mode that conflicts with `mode`, until told to stop.
+    /// Visits whatever overlaps the target in a mode that conflicts with `mode`, and its lines, until told to stop.
     pub(crate) fn conflicting(
         &self,
         target: &Target,
         mode: Mode,
-        mut visit: impl FnMut(u64) -> ControlFlow<()>,
+        mut visit: impl FnMut(Span, u64) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let visit: Visit<'_> = &mut |_, id| visit(id);
+        let visit: Visit<'_> = &mut visit;
         overlapping(self.exclusive.side(&target.key), target, visit)?;
         match mode {
             Mode::Shared if !planted::is(Bug::SharedRefused) => ControlFlow::Continue(()),
@@ -253,7 +253,7 @@ mod tests {
                 index.remove(target, *mode, gone as u64);
             }
             let mut found = BTreeSet::new();
-            let _ = index.conflicting(&probe, asked, |id| {
+            let _ = index.conflicting(&probe, asked, |_, id| {
                 assert!(found.insert(id), "visited twice: {id}");
                 ControlFlow::Continue(())
             });

@@ -349,7 +349,7 @@ impl State {
         mode: Mode,
         mut visit: impl FnMut(&Arc<Lock>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.held.conflicting(target, mode, |raw| {
+        self.held.conflicting(target, mode, |_, raw| {
             let lock = &self.locks[&LockId::from_raw(raw)];
             if lock.session == *session { ControlFlow::Continue(()) } else { visit(lock) }
         })
@@ -387,9 +387,9 @@ impl State {
         &self,
         target: &Target,
         mode: Mode,
-        mut visit: impl FnMut(&Arc<Waiter>) -> ControlFlow<()>,
+        mut visit: impl FnMut(&Arc<Waiter>, Span) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.wanted.conflicting(target, mode, |raw| visit(&self.waiters[&WaiterId(raw)]))
+        self.wanted.conflicting(target, mode, |span, raw| visit(&self.waiters[&WaiterId(raw)], span))
     }
 
     /// Rooms that others keep busy, until told to stop.
@@ -402,7 +402,7 @@ impl State {
         if self.rooms.is_empty() {
             return ControlFlow::Continue(());
         }
-        self.room_index.conflicting(target, Mode::Exclusive, |number| {
+        self.room_index.conflicting(target, Mode::Exclusive, |_, number| {
             let room = &self.rooms[&self.room_keys[&number]];
             if room.session == *session { ControlFlow::Continue(()) } else { visit(room) }
         })

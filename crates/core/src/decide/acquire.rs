@@ -1,7 +1,7 @@
 //! Acquiring: a set of keys, whole or not at all.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -10,22 +10,18 @@ use super::queue::LOOKS_A_WAITER;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
-use crate::key::{Cover, Key, KeyKind, Target};
+use crate::key::{Key, Target};
 use crate::limits::{
-    AHEAD_COUNTED_MAX, AWAITED_MAX, AWAITED_PER_SESSION_MAX, CIRCLE_PLACES_MAX, CONFLICTS_SHOWN_MAX, FINALIZE_TTL,
-    LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    AWAITED_MAX, AWAITED_PER_SESSION_MAX, CIRCLE_PLACES_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX,
+    STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
-use crate::outcome::{Blocker, Busy, BusyReason, Conflict, CycleStep, Limit, Outcome, Refusal};
+use crate::outcome::{BusyReason, CycleStep, Limit, Outcome, Refusal};
 use crate::planted::{self, Bug};
 use crate::session::{Intention, SessionId};
-use crate::span::Span;
 use crate::state::State;
 use crate::waiter::{Rank, Waiter};
-
-/// From so many wants on, it pays to look at the whole queue first.
-const MANY_WANTS: usize = 8;
 
 /// What an acquisition comes down to for a session that may hold some of it already.
 pub(super) struct Parts {
@@ -93,7 +89,7 @@ impl Deciding<'_> {
         let (mut last, mut looks) = (None, 0);
         let looks_max = LOOKS_A_WAITER * self.state.waiter_count();
         for want in wants.iter().filter(|_| acquire.priority > 0) {
-            let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
+            let _ = self.state.waiting_for(&want.target, want.mode, |waiter, _| {
                 last = last.max(Some(waiter.rank()));
                 looks += 1;
                 if looks > looks_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -235,7 +231,7 @@ impl Deciding<'_> {
         let last = Rank::new(self.now().plus(STAMP_DELAY_MAX), priority, id);
         let (mut places, mut patience) = (BTreeSet::new(), Patience::for_circles());
         for want in &acquire.wants {
-            let _ = self.state.waiting_for(&want.target, want.mode, |waiter| {
+            let _ = self.state.waiting_for(&want.target, want.mode, |waiter, _| {
                 patience.look()?;
                 let rank = waiter.rank();
                 if first < rank && rank < last {
@@ -300,211 +296,5 @@ impl State {
             }
         }
         parts
-    }
-
-    /// Whether anything stands in the way.
-    pub(super) fn is_blocked(&self, session: &SessionId, wants: &[Want], rank: Rank) -> bool {
-        let checked = if planted::is(Bug::SetCheckedInPart) { 1 } else { wants.len() };
-        // Of hundreds of wants, each would look at all who wait for the same, and find that none of them comes before.
-        let is_first = wants.len() >= MANY_WANTS && self.is_first(session, wants, rank);
-        wants.iter().take(checked).any(|want| {
-            let stop = |_: Blocker| ControlFlow::Break(());
-            if is_first {
-                self.taken(&mut Patience::endless(), session, want, stop).is_break()
-            } else {
-                self.blockers(session, want, rank, stop).is_break()
-            }
-        })
-    }
-
-    /// Whether nobody else in the whole queue can come before.
-    fn is_first(&self, session: &SessionId, wants: &[Want], rank: Rank) -> bool {
-        // Pauses and finishes have an order of their own.
-        wants.iter().all(|want| want.target.key.paused_feature().is_none())
-            && !self.waiters().any(|waiter| waiter.rank() < rank && waiter.asked.session != *session)
-    }
-
-    /// What stands in the way of one want: locks of others, rooms of others, and others who come earlier.
-    pub(super) fn blockers(
-        &self,
-        session: &SessionId,
-        want: &Want,
-        rank: Rank,
-        visit: impl FnMut(Blocker) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        self.blockers_within(&mut Patience::endless(), session, want, rank, visit)
-    }
-
-    /// The same, as far as patience reaches.
-    pub(super) fn blockers_within(
-        &self,
-        patience: &mut Patience,
-        session: &SessionId,
-        want: &Want,
-        rank: Rank,
-        mut visit: impl FnMut(Blocker) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        self.taken(patience, session, want, &mut visit)?;
-        self.waiting_before(patience, session, want, rank, |waiter| {
-            let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target.overlaps(&want.target));
-            let target = theirs.map_or_else(|| want.target.clone(), |theirs| theirs.target.clone());
-            visit(Blocker::Waiting { waiter: waiter.clone(), target })
-        })
-    }
-
-    /// Locks and rooms of others that stand in the way of one want, as far as patience reaches.
-    fn taken(
-        &self,
-        patience: &mut Patience,
-        session: &SessionId,
-        want: &Want,
-        mut visit: impl FnMut(Blocker) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        self.held_against(session, &want.target, want.mode, |lock| {
-            patience.look()?;
-            visit(Blocker::Held(lock.clone()))
-        })?;
-        self.rooms_against(session, &want.target, |room| visit(Blocker::Room(room.clone())))
-    }
-
-    /// Those others who wait for something of this and come earlier, as far as patience reaches.
-    fn waiting_before(
-        &self,
-        patience: &mut Patience,
-        session: &SessionId,
-        want: &Want,
-        rank: Rank,
-        mut visit: impl FnMut(&Arc<Waiter>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        if self.waiter_count() == 0 || planted::is(Bug::QueueJumped) {
-            return ControlFlow::Continue(());
-        }
-        let pauses = want.target.key.paused_feature().is_some();
-        // Asked only when somebody waits for the same: it looks through the session's own locks.
-        let mut covered = None;
-        let stopped = self.waiting_for(&want.target, want.mode, |waiter| {
-            patience.look()?;
-            let theirs = waiter.asked.wants.iter().find(|theirs| theirs.target == want.target).filter(|_| pauses);
-            let before = theirs.map_or(waiter.rank() < rank, |theirs| comes_before(theirs, waiter.rank(), want, rank));
-            let passed_over = || self.is_passed_over(waiter) && !planted::is(Bug::PausedInTheWay);
-            if waiter.asked.session == *session || !before || passed_over() {
-                return ControlFlow::Continue(());
-            }
-            if *covered.get_or_insert_with(|| self.covered_by_own(session, &want.target, want.mode)) {
-                return ControlFlow::Break(());
-            }
-            visit(waiter)
-        });
-        if covered == Some(true) { ControlFlow::Continue(()) } else { stopped }
-    }
-
-    /// Describes why something can't be had now, and what could be had instead.
-    pub(super) fn busy(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
-        let free = match wants {
-            [want] => self.free_lines(session, want, rank),
-            _ => Vec::new(),
-        };
-        Busy { free, ..self.in_the_way(session, wants, rank, reason) }
-    }
-
-    fn in_the_way(&self, session: &SessionId, wants: &[Want], rank: Rank, reason: BusyReason) -> Busy {
-        let mut conflicts: Vec<Conflict> = Vec::new();
-        let mut more = false;
-        let mut ahead: HashSet<WaiterId> = HashSet::new();
-        let (mut counting, mut showing) = (Patience::for_conflicts(), Patience::for_conflicts());
-        for want in wants {
-            if ahead.len() < AHEAD_COUNTED_MAX {
-                let _ = self.waiting_before(&mut counting, session, want, rank, |waiter| {
-                    ahead.insert(waiter.id());
-                    if ahead.len() < AHEAD_COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                });
-            }
-            if more {
-                continue;
-            }
-            // That something is in the way is certain; what else is, is told as far as it is found soon.
-            let mut endless = Patience::endless();
-            let patience = if conflicts.is_empty() { &mut endless } else { &mut showing };
-            let _ = self.blockers_within(patience, session, want, rank, |with| {
-                if conflicts.len() < CONFLICTS_SHOWN_MAX {
-                    conflicts.push(Conflict { wanted: want.target.clone(), with });
-                    ControlFlow::Continue(())
-                } else {
-                    more = true;
-                    ControlFlow::Break(())
-                }
-            });
-            more |= showing.is_over();
-        }
-        let only_rooms = !conflicts.is_empty() && conflicts.iter().all(|c| matches!(c.with, Blocker::Room(_)));
-        let reason = if only_rooms && reason == BusyReason::Contended { BusyReason::RoomBusy } else { reason };
-        Busy { reason, conflicts, more, free: Vec::new(), ahead: ahead.len() }
-    }
-
-    /// What stands in the way of these wants at this moment, for somebody who would come last.
-    pub fn conflicts(&self, session: &SessionId, wants: &[Want]) -> Busy {
-        let last = Rank::new(self.stamp().time, 0, WaiterId(u64::MAX));
-        self.in_the_way(session, wants, last, BusyReason::Contended)
-    }
-
-    /// What a waiter whose wait is over is told.
-    pub fn timed_out(&self, session: &SessionId, wants: &[Want], priority: u8, queued: crate::time::Time) -> Busy {
-        let rank = Rank::new(queued, priority, WaiterId(u64::MAX));
-        self.busy(session, wants, rank, BusyReason::TimedOut)
-    }
-
-    /// As many lines of the same file as were wanted, after and before, that would be granted now.
-    fn free_lines(&self, session: &SessionId, want: &Want, rank: Rank) -> Vec<Span> {
-        let span = want.target.span;
-        let in_file = want.target.key.kind() == KeyKind::Path && want.target.key.cover() == Cover::One;
-        let Some(last) = span.last().filter(|_| in_file) else { return Vec::new() };
-        let length = last - span.start();
-        let mut patience = Patience::for_free_lines();
-        let mut taken = |candidate: Span| {
-            let mut reach: Option<Span> = None;
-            let target = Target { key: want.target.key.clone(), span: candidate };
-            let of = |theirs: &Target| if theirs.key == want.target.key { theirs.span } else { Span::WHOLE };
-            let wanted = Want { target, mode: want.mode };
-            let _ = self.blockers_within(&mut patience, session, &wanted, rank, |blocker| {
-                let theirs = match &blocker {
-                    Blocker::Held(lock) => of(&lock.target),
-                    Blocker::Waiting { target, .. } => of(target),
-                    Blocker::Room(_) => Span::WHOLE,
-                };
-                let (start, end) = reach.map_or((u32::MAX, 0), |reach| (reach.start(), reach.end()));
-                reach = Some(Span::between(theirs.start().min(start), theirs.end().max(end)));
-                if theirs.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            reach
-        };
-        let mut free = Vec::new();
-        let mut after = Some(span);
-        let mut before = Some(span);
-        for _ in 0..CONFLICTS_SHOWN_MAX {
-            after = match after.and_then(|candidate| taken(candidate).map(|reach| (candidate, reach))) {
-                None => break,
-                Some((_, reach)) => reach.last().and_then(|end| {
-                    let start = end.checked_add(1)?;
-                    let end = start.checked_add(length).filter(|end| *end < u32::MAX)?;
-                    Some(Span::between(start, end))
-                }),
-            };
-        }
-        for _ in 0..CONFLICTS_SHOWN_MAX {
-            before = match before.and_then(|candidate| taken(candidate).map(|reach| (candidate, reach))) {
-                None => break,
-                Some((_, reach)) => {
-                    let end = reach.start() - 1;
-                    end.checked_sub(length).filter(|start| *start >= 1).map(|start| Span::between(start, end))
-                }
-            };
-        }
-        for candidate in [after, before].into_iter().flatten() {
-            if candidate != span && taken(candidate).is_none() {
-                free.push(candidate);
-            }
-        }
-        // What was not looked at to its end may be taken.
-        if patience.is_over() { Vec::new() } else { free }
     }
 }

@@ -13,7 +13,7 @@ use crate::key::Target;
 use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX, CONFLICT_LOOKS_MAX, FREE_LOOKS_MAX};
 use crate::lock::{FeatureId, LockId};
 use crate::mode::Mode;
-use crate::outcome::{Blocker, CycleStep};
+use crate::outcome::CycleStep;
 use crate::planted::{self, Bug};
 use crate::session::{AgentName, SessionId};
 use crate::state::State;
@@ -127,7 +127,7 @@ impl Deciding<'_> {
                     None => return false,
                 },
             };
-            let waits = self.state.waiting_for(target, mode, |waiter| {
+            let waits = self.state.waiting_for(target, mode, |waiter, _| {
                 if waiter.asked.session == grant.session { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             target.key.paused_feature().is_some() || waits.is_break()
@@ -235,7 +235,7 @@ impl State {
         // Whoever can't be told in time may be.
         let mut patience = Patience(OWN_LOCKS_ASKED_MAX);
         self.locks_of(session).filter_map(|id| self.lock(id)).any(|lock| {
-            let wanted = self.waiting_for(&lock.target, lock.mode, |waiter| {
+            let wanted = self.waiting_for(&lock.target, lock.mode, |waiter, _| {
                 patience.look()?;
                 if waiter.asked.session == *session { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
@@ -248,7 +248,7 @@ impl State {
         // Whoever can't be told in time could.
         let mut patience = Patience::for_circles();
         newcomer.wants.iter().any(|want| {
-            let overtaken = self.waiting_for(&want.target, want.mode, |waiter| {
+            let overtaken = self.waiting_for(&want.target, want.mode, |waiter, _| {
                 patience.look()?;
                 let pauses = want.target.key.paused_feature().is_some();
                 if pauses || waiter.rank() > newcomer.rank { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -290,15 +290,16 @@ impl State {
                 continue;
             }
             let mut found = Vec::new();
-            let _ = self.blockers_within(search.patience, from.session, want, from.rank, |blocker| {
-                match blocker {
-                    // It ends by itself, and soon.
-                    Blocker::Held(lock) if lock.is_finish() => {}
-                    Blocker::Held(lock) => found.push((None, lock.session.clone())),
-                    Blocker::Waiting { waiter, .. } => found.push((Some(waiter.rank()), waiter.asked.session.clone())),
-                    // A person waits for nobody.
-                    Blocker::Room(_) => {}
+            let _ = self.held_against(from.session, &want.target, want.mode, |lock| {
+                search.patience.look()?;
+                // A finish ends by itself, and soon.
+                if !lock.is_finish() {
+                    found.push((None, lock.session.clone()));
                 }
+                ControlFlow::Continue(())
+            });
+            let _ = self.waiting_before(search.patience, from.session, want, from.rank, |waiter, _| {
+                found.push((Some(waiter.rank()), waiter.asked.session.clone()));
                 ControlFlow::Continue(())
             });
             // From the end of the queue: whoever stands further ahead waits for no more.

@@ -74,7 +74,7 @@ impl Deciding<'_> {
         let looks_max = LOOKS_A_WAITER * self.state.waiter_count();
         for target in freed {
             looks += 1;
-            let _ = self.state.waiting_for(target, Mode::Exclusive, |waiter| {
+            let _ = self.state.waiting_for(target, Mode::Exclusive, |waiter, _| {
                 found.insert(place(waiter));
                 looks += 1;
                 if looks > looks_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -5,7 +5,7 @@
 
 use lockkeeper_core::command::{Acquire, Command, Which};
 use lockkeeper_core::event::Event;
-use lockkeeper_core::outcome::Outcome;
+use lockkeeper_core::outcome::{Blocker, Outcome, Refusal};
 use lockkeeper_core::time::Millis;
 
 use crate::house::{House, actor, wanting};
@@ -154,6 +154,127 @@ fn another_wait_behind_thousands_looks_at_each_of_them_a_few_times() {
     within_bounds("second waits", || {
         for n in 0..4 * LATE {
             queue_for(&mut house, &format!("late{}", n % LATE), &wants, 60_000);
+        }
+    });
+}
+
+/// Spans of one file that nearly all overlap each other.
+fn staggered(more: &[&str]) -> Vec<String> {
+    let spans = (1..=255 - more.len()).map(|line| format!("f#{line}-{}", 10_000 + line));
+    spans.chain(more.iter().map(|key| (*key).to_owned())).collect()
+}
+
+fn set<'a>(session: &str, keys: &'a [String]) -> Acquire {
+    wanting(session, &keys.iter().map(String::as_str).collect::<Vec<&'a str>>())
+}
+
+/// The holder has `x` and `y`; one waits for `y` before everybody, and hundreds behind for all the spans and for `x`.
+fn crowd_of_sets(house: &mut House, count: usize, feature: Option<&str>) {
+    house.granted("holder", "x");
+    house.granted("holder", "y");
+    house.queue("lone", &["y"], 10);
+    let spans = staggered(&["x"]);
+    for n in 0..count {
+        let acquire = Acquire { wait: Millis(600_000), priority: 0, ..set(&format!("crowd{}", n / 4), &spans) };
+        let outcome = house.outcome(Command::Acquire(Acquire { feature: feature.map(Into::into), ..acquire }));
+        assert!(matches!(outcome, Outcome::Queued(_)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_set_that_overlaps_hundreds_of_sets_is_refused_or_granted_quickly() {
+    let mut house = House::new();
+    within_bounds("queueing", || crowd_of_sets(&mut house, 400, None));
+    within_bounds("a refusal", || {
+        let refusal = house.refused(Command::Acquire(Acquire { priority: 9, ..set("late", &staggered(&["x"])) }));
+        let Refusal::Busy(busy) = refusal else { panic!("{refusal:?}") };
+        assert!(matches!(&busy.conflicts[0].with, Blocker::Held(lock) if lock.session.as_str() == "holder"));
+        assert_eq!(busy.conflicts[0].wanted.key.as_str(), "x");
+    });
+    within_bounds("a grant", || {
+        let outcome = house.outcome(Command::Acquire(Acquire { priority: 9, ..set("late", &staggered(&[])) }));
+        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_release_looks_at_each_set_that_waits_for_it_once() {
+    let mut house = House::new();
+    house.granted("innocent", "g");
+    house.granted("holder", "x");
+    house.granted("holder", "y");
+    house.queue("lone", &["y"], 10);
+    let spans = staggered(&["g", "x"]);
+    for n in 0..400 {
+        let acquire = Acquire { wait: Millis(600_000), ..set(&format!("crowd{}", n / 4), &spans) };
+        assert!(matches!(house.outcome(Command::Acquire(acquire)), Outcome::Queued(_)));
+    }
+    within_bounds("a release", || {
+        house.release("innocent", "g");
+    });
+}
+
+#[test]
+fn sets_for_a_paused_feature_keep_nobody_waiting() {
+    let mut house = House::new();
+    crowd_of_sets(&mut house, 400, Some("F"));
+    within_bounds("a pause", || {
+        house.granted("boss", "feature:F:pause");
+    });
+    let spans = staggered(&[]);
+    within_bounds("a check", || {
+        let session = lockkeeper_core::session::SessionId::parse("looker").unwrap();
+        let busy = house.state.conflicts(&session, &set("looker", &spans).wants);
+        assert!(busy.conflicts.is_empty() && !busy.more, "{busy:?}");
+    });
+    within_bounds("a grant", || {
+        let outcome = house.outcome(Command::Acquire(set("taker", &spans)));
+        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_pause_looks_through_what_its_feature_waits_for_in_bounded_time() {
+    let mut house = House::new();
+    let own: Vec<String> = (1..=1024).map(|line| format!("f#{line}-{}", 10_000 + line)).collect();
+    for part in own.chunks(256) {
+        assert!(matches!(house.outcome(Command::Acquire(set("greedy", part))), Outcome::Granted { .. }));
+    }
+    house.granted("holder", "x");
+    for n in 0..4 {
+        let more = [format!("f#{}", 5000 + n), "x".to_owned()];
+        let wants: Vec<String> = (1..=254).map(|line| format!("g{n}#{line}")).chain(more).collect();
+        let acquire = Acquire { wait: Millis(600_000), ..set("greedy", &wants) };
+        assert!(matches!(house.outcome(Command::Acquire(acquire)), Outcome::Queued(_)));
+    }
+    within_bounds("queueing and a pause", || {
+        for n in 0..300 {
+            let wants: Vec<String> = (1..=255).map(|line| format!("f#{}-{}", line + 2 * n, 10_000 + line)).collect();
+            let acquire = Acquire { wait: Millis(600_000), feature: Some("F".into()), ..set(&format!("w{n}"), &wants) };
+            assert!(matches!(house.outcome(Command::Acquire(acquire)), Outcome::Queued(_)));
+        }
+        house.granted("boss", "feature:F:pause");
+    });
+}
+
+#[test]
+fn a_feature_is_compared_with_a_thousand_others_in_bounded_time() {
+    let mut house = House::new();
+    let claims = |n: usize| (0..100).map(|claim| format!("{}{n}/{claim}", "a/".repeat(100))).collect::<Vec<_>>();
+    let register = |house: &mut House, id: &str, claims: &[String]| {
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        let feature = crate::features::feature(id, &claims);
+        house.tell(Command::RegisterFeature { actor: actor("a"), feature })
+    };
+    for n in 0..999 {
+        register(&mut house, &format!("F-{n}"), &claims(n));
+    }
+    let nested: Vec<String> = (1..=100).map(|deep| format!("{}**", "a/".repeat(deep))).collect();
+    within_bounds("a comparison", || {
+        for _ in 0..10 {
+            let claims: Vec<_> = nested.iter().map(|claim| lockkeeper_core::key::Key::parse(claim).unwrap()).collect();
+            let (_, shared) = house.state.feasibility("new", &claims);
+            assert_eq!(shared.len(), 1000);
         }
     });
 }

@@ -153,6 +153,26 @@ async fn noise_behind_the_last_record_is_wiped() {
     }
 }
 
+/// Agents leave many folders behind, and each of them a ledger.
+#[tokio::test]
+async fn a_small_ledger_takes_little_of_the_disk_and_grows_when_it_has_to() {
+    let root = tempfile::tempdir().expect("a directory");
+    let mut scribe = open_sound(root.path()).await;
+    scribe.append(b"a lock").await;
+    let logs = || files(root.path(), "log-").into_iter().filter(|path| path.extension().is_none());
+    let sizes = || -> Vec<u64> { logs().map(|path| fs::metadata(path).map_or(0, |found| found.len())).collect() };
+    while sizes().len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(sizes(), [256 << 10; 2], "the segment in use, and one that is kept back");
+    for _ in 0..40 {
+        scribe.append(&[7; 60 << 10]).await;
+    }
+    assert!(sizes().contains(&(8 << 20)), "{:?}", sizes());
+    drop(scribe);
+    assert_eq!(records(&open_sound(root.path()).await).await.len(), 41);
+}
+
 #[tokio::test]
 async fn noise_in_a_spare_segment_is_never_built_upon() {
     let (root, written) = long_store(None).await;

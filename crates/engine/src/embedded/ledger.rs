@@ -86,7 +86,7 @@ impl FileLedger {
             None => Clock::start(source),
         };
         let syncer = Syncer::start(recovery.end.revision, &dir).map_err(disk::at(&dir))?;
-        let stock = Stock::open(dir.clone(), recovery.spares(&dir)?, recovery.number_next);
+        let stock = Stock::open(dir.clone(), recovery.spares(&dir)?, recovery.number_next, capacity);
         let moved = watch::Sender::new(recovery.end.revision);
         let tail = Mutex::new(Tail {
             salt: identity.salt,

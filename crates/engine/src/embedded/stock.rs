@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::segment::{self, SEGMENT_BYTES, Spare};
+use super::segment::{self, FIRST_SEGMENT_BYTES, SEGMENT_BYTES, Spare};
 
 /// How long a ledger that was just opened is left alone, so that its first batches find a quiet disk.
 const LEAD: Duration = Duration::from_millis(100);
@@ -53,6 +53,8 @@ struct Rack {
     ready: VecDeque<Spare>,
     number_next: u64,
     wanted: usize,
+    /// How large the one is that is kept back: as small as a small ledger, and most stay small for good.
+    kept_bytes: u64,
     /// None was made since the ledger was opened.
     fresh: bool,
     /// The last attempt to make one failed.
@@ -61,12 +63,23 @@ struct Rack {
     worker: Option<JoinHandle<()>>,
 }
 
+impl Rack {
+    /// How large the next one is to be. When a second one is wanted, the ledger grows.
+    fn capacity(&self) -> u64 {
+        if self.wanted < 2 { self.kept_bytes } else { SEGMENT_BYTES }
+    }
+}
+
 impl Stock {
-    pub(super) fn open(dir: PathBuf, ready: VecDeque<Spare>, number_next: u64) -> Stock {
+    /// `used`: how large the segment is that is in use.
+    pub(super) fn open(dir: PathBuf, ready: VecDeque<Spare>, number_next: u64, used: u64) -> Stock {
+        let kept_bytes = if used > FIRST_SEGMENT_BYTES { SEGMENT_BYTES } else { FIRST_SEGMENT_BYTES };
+        let (fresh, starved, working, worker) = (true, false, false, None);
+        let mut rack = Rack { ready, number_next, wanted: 1, kept_bytes, fresh, starved, working, worker };
         // Asked at once: on a full disk the first batches must not use up what is kept back.
-        let starved = ready.is_empty() && segment::has_room(&dir, SEGMENT_BYTES).is_ok_and(|has_room| !has_room);
-        let level = watch::Sender::new(Level { ready: ready.len(), starved });
-        let rack = Rack { ready, number_next, wanted: 1, fresh: true, starved, working: false, worker: None };
+        let has_none = rack.ready.is_empty();
+        rack.starved = has_none && segment::has_room(&dir, rack.capacity()).is_ok_and(|has_room| !has_room);
+        let level = watch::Sender::new(Level { ready: rack.ready.len(), starved: rack.starved });
         let shared =
             Shared { dir, rack: Mutex::new(rack), wake: Condvar::new(), level, closing: AtomicBool::new(false) };
         let stock = Stock { shared: Arc::new(shared) };
@@ -86,6 +99,7 @@ impl Stock {
             && let Some(spare) = rack.ready.pop_front()
         {
             rack.wanted = 1;
+            rack.kept_bytes = SEGMENT_BYTES;
             self.shared.clone().refill(&mut rack);
             self.shared.tell(&rack);
             return Take::Taken(spare);
@@ -182,9 +196,9 @@ impl Shared {
         rack = self.wake.wait_timeout_while(rack, LEAD, quiet).expect("no holder panics").0;
         rack.fresh = false;
         while rack.ready.len() < rack.wanted && !self.is_closing() {
-            let number = rack.number_next;
+            let (number, capacity) = (rack.number_next, rack.capacity());
             drop(rack);
-            let made = segment::prepare(&self.dir, number, SEGMENT_BYTES, || !self.is_closing());
+            let made = segment::prepare(&self.dir, number, capacity, || !self.is_closing());
             rack = self.rack();
             match made {
                 Ok(spare) => {

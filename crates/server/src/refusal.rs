@@ -270,7 +270,9 @@ fn busy_message(busy: &Busy, viewer: Viewer) -> String {
         let free: Vec<String> = busy.free.iter().map(ToString::to_string).collect();
         let word =
             if busy.free.len() == 1 && busy.free[0].last() == Some(busy.free[0].start()) { "line" } else { "lines" };
-        said.push(format!("Free: {word} {}.", free.join(" and ")));
+        let (last, others) = free.split_last().expect("there is one");
+        let others = if others.is_empty() { String::new() } else { format!("{} and ", others.join(", ")) };
+        said.push(format!("Free: {word} {others}{last}."));
     }
     said.join(" ")
 }

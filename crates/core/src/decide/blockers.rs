@@ -209,31 +209,43 @@ impl State {
         self.busy(session, wants, rank, BusyReason::TimedOut)
     }
 
-    /// As many lines of the same file as were wanted, after and before, that would be granted now.
+    /// Visits the lines of one file that others hold, or want and come earlier; all of them, if nothing of it can be had.
+    fn taken_lines(
+        &self,
+        patience: &mut Patience,
+        session: &SessionId,
+        want: &Want,
+        rank: Rank,
+        mut visit: impl FnMut(Span),
+    ) -> ControlFlow<()> {
+        let mut add = |theirs: Span| {
+            visit(theirs);
+            if theirs.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.taken(patience, session, want, |blocker| match &blocker {
+            Blocker::Held(lock) if lock.target.key == want.target.key => add(lock.target.span),
+            Blocker::Held(_) | Blocker::Room(_) | Blocker::Waiting { .. } => add(Span::WHOLE),
+        })?;
+        // What covers the file is whole.
+        self.waiting_before(patience, session, want, rank, |_, span| add(span))
+    }
+
+    /// What would be granted now: the better part of the lines that were wanted, and as many lines after and before.
     fn free_lines(&self, session: &SessionId, want: &Want, rank: Rank) -> Vec<Span> {
         let span = want.target.span;
         let in_file = want.target.key.kind() == KeyKind::Path && want.target.key.cover() == Cover::One;
         let Some(last) = span.last().filter(|_| in_file) else { return Vec::new() };
         let length = last - span.start();
         let mut patience = Patience::for_free_lines();
+        let mut part = LargestGap::of(span);
+        let _ = self.taken_lines(&mut patience, session, want, rank, |theirs| part.add(theirs));
         let mut taken = |candidate: Span| {
             let mut reach: Option<Span> = None;
             let target = Target { key: want.target.key.clone(), span: candidate };
-            let of = |theirs: &Target| if theirs.key == want.target.key { theirs.span } else { Span::WHOLE };
-            let wanted = Want { target, mode: want.mode };
-            let mut add = |theirs: Span| {
+            let _ = self.taken_lines(&mut patience, session, &Want { target, mode: want.mode }, rank, |theirs| {
                 let (start, end) = reach.map_or((u32::MAX, 0), |reach| (reach.start(), reach.end()));
                 reach = Some(Span::between(theirs.start().min(start), theirs.end().max(end)));
-                if theirs.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            };
-            let held = self.taken(&mut patience, session, &wanted, |blocker| match &blocker {
-                Blocker::Held(lock) => add(of(&lock.target)),
-                Blocker::Room(_) | Blocker::Waiting { .. } => add(Span::WHOLE),
             });
-            if held.is_continue() {
-                // What covers the file is whole.
-                let _ = self.waiting_before(&mut patience, session, &wanted, rank, |_, span| add(span));
-            }
             reach
         };
         let mut free = Vec::new();
@@ -258,6 +270,7 @@ impl State {
                 }
             };
         }
+        free.extend(part.found());
         for candidate in [after, before].into_iter().flatten() {
             if candidate != span && taken(candidate).is_none() {
                 free.push(candidate);
@@ -265,6 +278,41 @@ impl State {
         }
         // What was not looked at to its end may be taken.
         if patience.is_over() { Vec::new() } else { free }
+    }
+}
+
+/// The most lines in a row that are left of a span when others are taken out of it.
+struct LargestGap {
+    span: Span,
+    taken: Vec<Span>,
+}
+
+impl LargestGap {
+    fn of(span: Span) -> LargestGap {
+        LargestGap { span, taken: Vec::new() }
+    }
+
+    fn add(&mut self, taken: Span) {
+        self.taken.push(taken);
+    }
+
+    fn found(mut self) -> Option<Span> {
+        self.taken.sort_unstable();
+        let (mut start, end) = (self.span.start(), self.span.end());
+        let mut gaps = Vec::new();
+        for taken in self.taken {
+            if taken.start() > start {
+                gaps.push(Span::between(start, end.min(taken.start() - 1)));
+            }
+            start = start.max(taken.end().saturating_add(1));
+        }
+        if start <= end {
+            gaps.push(Span::between(start, end));
+        }
+        let lines = |span: &Span| u64::from(span.end() - span.start()) + 1;
+        // Of several that are as long, the first. A few lines of many are of no use.
+        let longest = gaps.into_iter().rev().max_by_key(lines);
+        longest.filter(|gap| 2 * lines(gap) >= lines(&self.span))
     }
 }
 

@@ -32,6 +32,19 @@ fn a_free_range_is_really_free() {
 }
 
 #[test]
+fn the_better_part_of_what_was_wanted_is_named_first() {
+    let mut house = House::new();
+    house.granted("a", "f#60-66");
+    house.granted("b", "f#10");
+    let free = busy(house.acquire("c", &["f#1-66"])).free;
+    assert_eq!(free, [Span::parse("11-59").unwrap(), Span::parse("67-132").unwrap()]);
+    house.granted("c", "f#11-59");
+    assert_eq!(busy(house.acquire("d", &["f#5-10"])).free[0], Span::parse("5-9").unwrap());
+    let others = busy(house.acquire("d", &["f#10-14"])).free;
+    assert_eq!(others, [Span::parse("67-71").unwrap(), Span::parse("5-9").unwrap()]);
+}
+
+#[test]
 fn shared_goes_with_shared_only() {
     let mut house = House::new();
     house.granted("a", "x~");

@@ -5,6 +5,7 @@ mod advisory;
 mod elsewhere;
 mod features;
 mod locks;
+mod noted;
 mod packages;
 mod policy;
 mod ports;
@@ -23,7 +24,6 @@ use lockkeeper_core::outcome::Answer;
 use lockkeeper_core::policy::Right;
 use lockkeeper_core::session::{AgentName, SessionId};
 use lockkeeper_core::space::Space;
-use lockkeeper_core::time::Millis;
 use lockkeeper_engine::Engine;
 use lockkeeper_keeper::Keeper;
 use lockkeeper_keeper::audit::{self, Audit, Harmless};
@@ -44,6 +44,7 @@ use tracing::Instrument;
 pub use self::advisory::Advisory;
 pub use self::elsewhere::Elsewhere;
 use self::elsewhere::OUTSIDE_PATIENCE;
+use self::noted::Noted;
 use self::policy::PolicyInForce;
 pub use self::policy::{ReadPolicy, policy};
 use crate::binding::Users;
@@ -164,31 +165,6 @@ pub struct Service {
     pub(crate) holders: Mutex<HashMap<(Space, SessionId, String), CancellationToken>>,
     pub(crate) users: Arc<Users>,
     pub(crate) unread: Unread,
-}
-
-/// What a handler learns on its way, most of it for the audit line.
-#[derive(Default)]
-struct Noted<'a> {
-    /// Until it is answered, or stands in a queue.
-    turn: Option<Turn<'a>>,
-    /// Nothing is asked for that could make a space.
-    looks: bool,
-    space: Option<Space>,
-    key: Option<String>,
-    intention: Option<String>,
-    session: Option<SessionId>,
-    agent: Option<AgentName>,
-    request: Option<String>,
-    ttl: Option<Millis>,
-    granted: Option<Acquired>,
-    released: Vec<LockId>,
-}
-
-impl Noted<'_> {
-    fn actor(&mut self, actor: &Actor) {
-        self.session = Some(actor.session.clone());
-        self.agent = Some(actor.agent.clone());
-    }
 }
 
 type Body = Result<Vec<u8>, No>;
@@ -327,6 +303,9 @@ impl Service {
         }
         // Strangers can't fill the log.
         if caller.known && (is_audited(operation) || body.is_err()) {
+            if body.is_err() {
+                noted.look_who_asked(input, caller);
+            }
             self.write_audit(name, outcome, &body, &noted, caller);
         }
         Reply { granted: noted.granted, released: noted.released, ..reply(body) }

@@ -40,6 +40,7 @@ macro_rules! laws {
             a_paused_feature_stops_the_line_and_its_holders_lose_nothing
             a_finish_keeps_a_pause_away
             p7_a_pause_is_answered_again_though_another_has_begun
+            what_is_refused_at_the_door_is_still_somebodys
             features_are_registered_compared_and_ended
             ports_are_a_sessions_own
             keys_that_are_none_say_what_is_wrong
@@ -410,6 +411,14 @@ pub(crate) fn p7_a_pause_is_answered_again_though_another_has_begun(house: &Hous
     let (status, again) = asked("boss");
     assert_eq!((status, &again["fencing_token"]), (200, &first["fencing_token"]), "{again}");
     assert_eq!(asked("third").1["error"], "paused", "who asks for the first time is told at once");
+}
+
+pub(crate) fn what_is_refused_at_the_door_is_still_somebodys(house: &House) {
+    house.refused(ACQUIRE, wanting("hasty", "f", json!({ "ttl_ms": 5 })), 422, "invalid_ttl");
+    // Each service has an audit log of its own, and asks go to all of them in turn.
+    let mut logs = (0..3).map(|_| house.ask(Operation::Audit, json!({ "outcome": "invalid_ttl" })).1);
+    let line = logs.find_map(|mut log| log["lines"].as_array_mut()?.pop()).expect("one of them has it");
+    assert_eq!((line["sessionId"].as_str(), line["agentId"].as_str()), (Some("hasty"), Some("hasty")), "{line}");
 }
 
 pub(crate) fn features_are_registered_compared_and_ended(house: &House) {

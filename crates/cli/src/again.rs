@@ -1,5 +1,7 @@
 //! The next command, after a refusal: the same one with a wait, or with lines that are free.
 
+use std::path::Path;
+
 use lockkeeper_wire::answer::Refused;
 
 /// Waits that are suggested, in seconds.
@@ -29,6 +31,17 @@ pub(crate) fn waiting(wait: &str) -> String {
 pub(crate) fn instead(word: &str, other: &str) -> Option<String> {
     let typed: Vec<String> = std::env::args().collect();
     typed.iter().any(|typed| typed == word).then(|| joined(with_other(&typed, word, other)))
+}
+
+/// The command in another folder, each word as it is typed there; only the way there if one of them would mean another thing.
+pub(crate) fn in_folder(folder: &Path, there: impl Fn(&str) -> Option<String>) -> String {
+    let way = format!("cd {}", quoted(&folder.to_string_lossy()));
+    let mut typed = std::env::args();
+    let program = typed.next().map(Some);
+    // What stands behind `--` is another program's, and nobody knows what it means there.
+    let words = typed.map(|word| if word == "--" { None } else { there(&word) });
+    let words: Option<Vec<String>> = program.into_iter().chain(words).collect();
+    words.map_or_else(|| way.clone(), |words| format!("{way} && {}", joined(words.into_iter())))
 }
 
 /// The command with one word more, before the one at this place.

@@ -15,7 +15,7 @@ use lockkeeper_config_editor::{Changed, Editor, Error, Key, Step};
 use lockkeeper_wire::word::Word;
 use serde_json::json;
 
-use crate::config;
+use crate::config::{self, Config};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, note, say};
@@ -189,14 +189,33 @@ fn warn_of_service(context: &Context, key: &Key) {
     }
 }
 
+/// The space that commands are in from here, as far as the settings can be read.
+fn space() -> Option<String> {
+    Config::load().ok()?.space().ok()
+}
+
+/// Whoever moves to another space sees nothing of what is locked in the one before.
+fn warn_of_locks(before: Option<&str>) {
+    if before.is_none_or(|before| space().as_deref() == Some(before)) {
+        return;
+    }
+    note!("Locks that are held stay in the space that was before, and are not seen from here.");
+    // Each worktree has the file as it was checked out there.
+    if Place::find().is_ok_and(|place| place.shared != place.root) {
+        note!(
+            "Other worktrees keep theirs until they have this setting, too: it is in the repository, and counts for them when it is committed and merged."
+        );
+    }
+}
+
 /// A variable that comes before the files is worth a word.
-fn warn<T>(context: &Context, chosen: &Chosen, key: &Key, changed: &Changed<T>) {
+fn warn<T>(context: &Context, chosen: &Chosen, key: &Key, changed: &Changed<T>, before: Option<&str>) {
     let variable = known::find(key).and_then(known::Known::variable);
     if let Some(variable) = variable.filter(|_| chosen.whose != Whose::Other && !context.global.json) {
         note!("{variable} is set in the environment and comes first");
     }
-    if chosen.whose == Whose::Repository && dotted(key).as_deref() == Some("space") && !context.global.json {
-        note!("Locks that are held stay in the space that was before, and are not seen from here.");
+    if changed.written && chosen.whose == Whose::Repository && !context.global.json {
+        warn_of_locks(before);
     }
     if changed.written && chosen.whose == Whose::User && !context.global.json {
         warn_of_service(context, key);

@@ -100,22 +100,21 @@ fn examine(context: &Context, config: &Config) -> Vec<Finding> {
         },
         to_serve,
         match space(config) {
-            Ok(space)
-                if config.place.shared == config.place.root && !config.place.root.join("lockkeeper.toml").exists() =>
-            {
-                well(
-                    "space",
-                    format!(
-                        "{space}, this folder only: other folders are other spaces (git init, or an empty lockkeeper.toml at the top, joins them)"
-                    ),
-                )
-            }
+            Ok(space) if config.place.is_alone() => well(
+                "space",
+                format!(
+                    "{space}, this folder only: other folders are other spaces (git init, or an empty lockkeeper.toml at the top, joins them)"
+                ),
+            ),
             Ok(space) => well("space", format!("{space}, keys are relative to {}", config.place.root.display())),
             Err(error) => ill("space", format!("{error:#}"), "mend lockkeeper.toml"),
         },
         match who::session(context.global.session.as_deref()) {
             Ok(session) => well("session", session),
-            Err(_) => ill("session", "no terminal, and SESSION_ID is not set", "export SESSION_ID=my-agent-1"),
+            Err(_) => {
+                let mend = format!("export SESSION_ID={}", who::new_name());
+                ill("session", "no terminal, and SESSION_ID is not set", mend)
+            }
         },
         match policy {
             Ok(policy) if policy.is_empty() => {

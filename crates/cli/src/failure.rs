@@ -134,7 +134,8 @@ impl From<std::io::Error> for Failure {
 }
 
 impl From<InvalidPath> for Failure {
-    fn from(InvalidPath { word, message, meant }: InvalidPath) -> Failure {
-        Failure::Question { word, message, hint: meant.map(|meant| format!("write {meant}")) }
+    fn from(InvalidPath { word, message, meant, there }: InvalidPath) -> Failure {
+        let way = there.map_or_else(String::new, |there| format!("cd {}, and ", there.display()));
+        Failure::Question { word, message, hint: meant.map(|meant| format!("{way}write {meant}")) }
     }
 }

@@ -171,10 +171,13 @@ impl Desk {
 }
 
 fn refused(invalid: crate::place::InvalidPath) -> Error {
+    // Where these tools are is where they were started.
+    let way =
+        invalid.there.map_or_else(String::new, |there| format!("start lockkeeper mcp in {}, and ", there.display()));
     Error::Refused(Box::new(lockkeeper_wire::answer::Refused {
         error: invalid.word.text().to_owned(),
         message: invalid.message,
-        hint: invalid.meant.map(|meant| format!("ask for {meant}")),
+        hint: invalid.meant.map(|meant| format!("{way}ask for {meant}")),
         ..Default::default()
     }))
 }

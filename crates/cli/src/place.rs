@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::key::{Key, KeyKind};
+use lockkeeper_core::key::logical::PREFIXES;
+use lockkeeper_core::key::{InvalidKey, Key, KeyKind};
 use lockkeeper_core::span::Span;
 use lockkeeper_wire::word::Word;
 
@@ -63,16 +64,25 @@ impl Place {
         if Key::has_prefix(typed) {
             return Ok(typed.to_owned());
         }
-        // What is no path by its letters is not looked for on the disk.
+        // What is no path by its letters is not looked for on the disk. A prefix that is known is one that `./` stands before.
         let relative = !Path::new(typed).is_absolute();
-        if relative && let Err(error @ lockkeeper_core::key::InvalidKey::UnknownPrefix(_)) = Key::parse(typed) {
-            return Err(InvalidPath::new(Word::OperationNotPermitted, error.to_string()));
+        if relative
+            && let Err(InvalidKey::UnknownPrefix(prefix)) = Key::parse(typed)
+            && !PREFIXES.contains(&prefix.as_str())
+        {
+            return Err(InvalidPath::new(Word::OperationNotPermitted, InvalidKey::UnknownPrefix(prefix).to_string()));
         }
         if typed.is_empty() || typed.chars().any(lockkeeper_core::text::is_unprintable) || typed.trim() != typed {
             return Ok(typed.to_owned()).and_then(|typed| checked(&typed).map(|()| typed));
         }
+        if let Some(slip) = self.lines_of_a_page(typed) {
+            return Err(slip);
+        }
         let (stem, stars) = split_stars(typed);
         let resolved = resolve(&self.here.join(stem)).map_err(|error| invalid(typed, &error.to_string()))?;
+        if let Some(top) = self.repository_below(&resolved) {
+            return Err(self.elsewhere(typed, top));
+        }
         let root = self.root_of(&resolved);
         let Some(inside) = root.as_ref().and_then(|root| resolved.strip_prefix(root).ok()) else {
             return Err(invalid(typed, &format!("it is outside of {}", self.root.display())));
@@ -80,6 +90,16 @@ impl Place {
         let Some(text) = inside.to_str() else {
             return Err(invalid(typed, "its name is not UTF-8"));
         };
+        let key = starred(text, stars);
+        if Key::has_prefix(&key) {
+            return Err(invalid(
+                typed,
+                &format!(
+                    "its name is that of a logical key, and no lock is on a file by such a name; lock its folder, '{}'",
+                    self.everything_as_typed()
+                ),
+            ));
+        }
         let git = inside.components().next().is_some_and(|first| first.as_os_str().eq_ignore_ascii_case(".git"));
         if stars.is_empty() && !git && resolved.is_dir() {
             // As it would be typed here.
@@ -87,17 +107,15 @@ impl Place {
                 if typed.trim_end_matches('/') == "." { "**" } else { &format!("{}/**", typed.trim_end_matches('/')) };
             return Err(invalid(typed, &format!("it is a folder; lock '{tree}' for everything in it")));
         }
-        let key = match (text, stars) {
-            ("", stars) => stars.to_owned(),
-            (text, "") => text.to_owned(),
-            (text, stars) => format!("{text}/{stars}"),
-        };
         checked(&key)?;
         Ok(key)
     }
 
     /// Somebody in a folder of the repository who names a file from its top, by mistake: there is one, and none here.
     pub(crate) fn is_named_from_the_top(&self, typed: &str) -> bool {
+        if Key::has_prefix(typed) {
+            return false;
+        }
         let path = typed.rsplit_once(':').filter(|(_, lines)| Span::is_meant_by(lines)).map_or(typed, |(path, _)| path);
         let stem = split_stars(path).0;
         let is_there = |folder: &Path| std::fs::symlink_metadata(folder.join(stem)).is_ok();
@@ -125,6 +143,64 @@ impl Place {
         }
     }
 
+    /// Whether this folder stands for itself alone: no repository is around it, and no lockkeeper.toml marks one.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.shared == self.root && !self.root.join(CONFIG_FILE).is_file()
+    }
+
+    /// The repository that a path leads into from a folder that stands for itself: whoever works there looks into its space, not
+    /// into the one of this folder.
+    fn repository_below<'f>(&self, file: &'f Path) -> Option<&'f Path> {
+        let below = file.ancestors().take_while(|folder| folder.starts_with(&self.root) && *folder != self.root);
+        below.into_iter().find(|folder| is_worktree(folder)).filter(|_| self.is_alone())
+    }
+
+    fn elsewhere(&self, typed: &str, top: &Path) -> InvalidPath {
+        let why = format!("it is in the repository {}, where nobody would see that; do it from there", top.display());
+        InvalidPath { meant: self.typed_at(top, typed), there: Some(top.to_owned()), ..invalid(typed, &why) }
+    }
+
+    /// A word of a command as it is typed at the top of a repository below; `None`: it would mean another thing there.
+    pub(crate) fn typed_at(&self, top: &Path, word: &str) -> Option<String> {
+        if Key::has_prefix(word) {
+            return Some(word.to_owned());
+        }
+        let (path, lines) = Span::behind_colon(word).map_or((word, ""), |(path, _)| word.split_at(path.len()));
+        let (stem, stars) = split_stars(path);
+        let file = resolve(&self.here.join(stem)).ok()?;
+        let Ok(inside) = file.strip_prefix(top) else {
+            // What has blanks tells why, and may speak of anything.
+            let is_plain = (!word.contains('/') || word.contains(' ')) && !file.exists();
+            return is_plain.then(|| word.to_owned());
+        };
+        let key = starred(inside.to_str()?, if stars.is_empty() && file.is_dir() { "**" } else { stars });
+        // What is a name here is not to be an option or a logical key there.
+        let begin = if key.starts_with('-') || Key::has_prefix(&key) { "./" } else { "" };
+        Some(format!("{begin}{key}{lines}"))
+    }
+
+    /// The key of the whole working tree, as it is typed here.
+    fn everything_as_typed(&self) -> String {
+        let below = self.here.strip_prefix(&self.root).map_or(0, |below| below.components().count());
+        "../".repeat(below) + "**"
+    }
+
+    /// Lines as a page of the web names them, `src/auth.rs#L10`, and no file that is called so.
+    fn lines_of_a_page(&self, typed: &str) -> Option<InvalidPath> {
+        let (path, fragment) = typed.rsplit_once('#')?;
+        let lines = lines::of_a_page(fragment)?;
+        let is_called_so = std::fs::symlink_metadata(self.here.join(typed)).is_ok();
+        (!is_called_so && self.here.join(path).is_file()).then(|| InvalidPath {
+            word: Word::InvalidRange,
+            message: format!(
+                "'{}' names lines as a page of the web does; here they stand behind a colon.",
+                lockkeeper_core::text::one_line(typed)
+            ),
+            meant: Some(lines::meant(path, &lines)),
+            there: None,
+        })
+    }
+
     /// A key with lines behind a colon: `src/auth.rs:10-50`.
     pub(crate) fn key_and_lines(&self, typed: &str) -> Result<(String, Option<String>), InvalidPath> {
         if Key::has_prefix(typed) {
@@ -149,7 +225,11 @@ impl Place {
                 Err(with_column(path, column))
             }
             Some((path, lines)) if Span::is_meant_by(lines) && !path.is_empty() => {
-                Ok((self.key(path)?, Some(lines.to_owned())))
+                let key = self.key(path).map_err(|invalid| match &invalid.there {
+                    Some(top) => self.elsewhere(typed, top),
+                    None => invalid,
+                });
+                Ok((key?, Some(lines.to_owned())))
             }
             // `x.rs:a-b` is a slip of the pen, not a key of a namespace `x.rs`.
             Some((path, lines)) if path.contains(['.', '/']) && !lines.contains('/') => Err(InvalidPath {
@@ -159,6 +239,7 @@ impl Place {
                     lockkeeper_core::text::one_line(lines)
                 ),
                 meant: Some(lines::meant(path, lines)),
+                there: None,
             }),
             Some(_) | None => Ok((self.key(typed)?, None)),
         }
@@ -188,11 +269,13 @@ pub(crate) struct InvalidPath {
     pub(crate) message: String,
     /// What was probably meant, as it would be typed.
     pub(crate) meant: Option<String>,
+    /// The folder in which it would be typed, if it is not this one.
+    pub(crate) there: Option<PathBuf>,
 }
 
 impl InvalidPath {
     pub(crate) fn new(word: Word, message: impl Into<String>) -> InvalidPath {
-        InvalidPath { word, message: message.into(), meant: None }
+        InvalidPath { word, message: message.into(), meant: None, there: None }
     }
 }
 
@@ -201,7 +284,7 @@ fn with_column(line: &str, column: &str) -> InvalidPath {
     let shown = lockkeeper_core::text::one_line(line);
     let meant = line.rsplit_once(':').map(|(path, line)| lines::meant(path, line));
     let message = format!("'{shown}:{column}' names a line and a column; lines can be locked, and columns can't.");
-    InvalidPath { word: Word::InvalidRange, message, meant }
+    InvalidPath { word: Word::InvalidRange, message, meant, there: None }
 }
 
 fn invalid(typed: &str, why: &str) -> InvalidPath {
@@ -210,7 +293,6 @@ fn invalid(typed: &str, why: &str) -> InvalidPath {
 }
 
 fn checked(key: &str) -> Result<(), InvalidPath> {
-    use lockkeeper_core::key::InvalidKey;
     let Err(error) = Key::parse(key) else { return Ok(()) };
     let word = match &error {
         InvalidKey::Path { .. } => Word::InvalidPath,
@@ -230,6 +312,15 @@ fn split_stars(typed: &str) -> (&str, &str) {
         }
     }
     (typed, "")
+}
+
+/// A path and its stars as one key.
+fn starred(path: &str, stars: &str) -> String {
+    match (path, stars) {
+        ("", stars) => stars.to_owned(),
+        (path, "") => path.to_owned(),
+        (path, stars) => format!("{path}/{stars}"),
+    }
 }
 
 /// Whether git has a worktree here.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use lockkeeper_core::limits::{LOST_PER_SESSION_MAX, WAITERS_PER_SESSION_MAX};
 use lockkeeper_core::time::Millis;
-use lockkeeper_wire::answer::{SessionClosed, SessionList, SessionOpened};
+use lockkeeper_wire::answer::{RoomList, SessionClosed, SessionList, SessionOpened};
 use lockkeeper_wire::number::Whole;
 use lockkeeper_wire::operation::Operation;
 use lockkeeper_wire::request::{RestoreRequest, SessionRequest, StatusRequest};
@@ -79,14 +79,33 @@ fn opened(context: &Context, answer: &SessionOpened) {
 }
 
 fn close(context: &Context) -> Result<(), Failure> {
-    let answer: SessionClosed = context.ask(Operation::CloseSession, SessionRequest::default())?;
+    let close = || context.ask(Operation::CloseSession, SessionRequest::default());
     if context.global.json {
-        output::json(&answer);
+        output::json(&close()?);
         return Ok(());
+    }
+    // What is closed is forgotten.
+    let before = all(context);
+    let answer: SessionClosed = close()?;
+    let id = &answer.session_id;
+    if answer.released.is_empty() && before.is_some_and(|before| !before.contains(id)) {
+        note!(
+            "There was no session {id}, or it was closed before: lockkeeper session list shows those that there are."
+        );
     }
     answer.released.iter().for_each(|released| say!("Released {}", lock::described(released)));
     say!("Session {} is closed", answer.session_id);
     Ok(())
+}
+
+/// All sessions that there are, and those that only a room is left of, if that can be known: a list tells no more than so many,
+/// and not to everybody.
+fn all(context: &Context) -> Option<Vec<String>> {
+    let SessionList { sessions, total } = context.look(Operation::Sessions, StatusRequest::default()).ok()?;
+    let rooms: RoomList = context.look(Operation::Rooms, StatusRequest::default()).ok()?;
+    let is_whole = sessions.len() == total && rooms.rooms.len() == rooms.total;
+    let sessions = sessions.into_iter().map(|session| session.session_id);
+    is_whole.then(|| sessions.chain(rooms.rooms.into_iter().map(|room| room.session_id)).collect())
 }
 
 fn list(context: &Context) -> Result<(), Failure> {

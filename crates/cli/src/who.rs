@@ -15,13 +15,23 @@ pub(crate) fn session(flag: Option<&str>) -> Result<String, Failure> {
         }
         return Ok(session);
     }
-    terminal().ok_or_else(|| Failure::Question {
-        word: Word::InvalidSessionId,
-        message: "Nobody knows who asks: there is no terminal, and no session was named.".to_owned(),
-        hint: Some(
-            "export SESSION_ID=my-agent-1, or add --session my-agent-1; the same one for every command".to_owned(),
-        ),
+    terminal().ok_or_else(|| {
+        let name = new_name();
+        Failure::Question {
+            word: Word::InvalidSessionId,
+            message: "Nobody knows who asks: there is no terminal, and no session was named.".to_owned(),
+            hint: Some(format!(
+                "export SESSION_ID={name}, or add --session {name}; the same one for every command, and another for another agent"
+            )),
+        }
     })
+}
+
+/// A name that no other agent has: what is suggested is copied as it stands, and two with one name would share their locks.
+pub(crate) fn new_name() -> String {
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    // It begins with the time, and ends with what is drawn by lot.
+    format!("agent-{}", &id[id.len() - 6..])
 }
 
 /// The name that others see.

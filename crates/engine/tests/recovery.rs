@@ -166,7 +166,7 @@ async fn a_small_ledger_takes_little_of_the_disk_and_grows_when_it_has_to() {
     }
     assert_eq!(sizes(), [256 << 10; 2], "the segment in use, and one that is kept back");
     for _ in 0..40 {
-        scribe.append(&[7; 60 << 10]).await;
+        scribe.append(&vec![7; 60 << 10]).await;
     }
     assert!(sizes().contains(&(8 << 20)), "{:?}", sizes());
     drop(scribe);

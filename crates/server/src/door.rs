@@ -268,7 +268,7 @@ pub(crate) fn ttl(ms: Option<Whole>, minutes: Option<Whole>) -> Result<Option<Mi
     }
     Err(No::new(
         Word::InvalidTtl,
-        format!("A TTL is {TTL_MIN} to {} minutes, as a whole number; this one is not.", TTL_MAX.0 / 60_000),
+        format!("A TTL is a whole number and lies between {TTL_MIN} and {} minutes.", TTL_MAX.0 / 60_000),
     ))
 }
 

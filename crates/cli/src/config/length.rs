@@ -15,7 +15,8 @@ pub(crate) fn ttl(text: &str) -> Result<Millis, Failure> {
 
 /// Reads a length of time as people write it: `20s`, `1h30m`, `500ms`, `7d`.
 pub(crate) fn length(text: &str) -> Result<Millis> {
-    let none = || anyhow::anyhow!("'{text}' is no length of time; write 20s, 5m, 1h30m or 7d");
+    // Whatever is suggested is within the limits of a TTL.
+    let none = || anyhow::anyhow!("'{text}' is no length of time; write 20s, 5m or 1h30m");
     // Days have as many hours as any other, whatever the calendar says of one.
     let (days, rest) = match text.split_once('d') {
         Some((days, rest)) if !days.is_empty() && days.bytes().all(|digit| digit.is_ascii_digit()) => {

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::known::{self, Known};
 use super::{EXAMPLES, Which, dotted, parsed, repository_file, told, user_file};
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, say};
@@ -89,6 +90,8 @@ fn as_json(value: &Value) -> serde_json::Value {
 struct InForce {
     repository: (Document, String),
     user: Option<(Document, String)>,
+    /// All of them together, if they can be used.
+    config: Option<Config>,
 }
 
 impl InForce {
@@ -103,7 +106,7 @@ impl InForce {
         };
         let repository = read(repository_file(&Place::find()?))?;
         let user = user_file().ok().map(read).transpose()?;
-        Ok(InForce { repository, user })
+        Ok(InForce { repository, user, config: Config::load().ok() })
     }
 
     fn in_files(&self, key: &Key) -> Option<(Value, String)> {
@@ -119,7 +122,16 @@ impl InForce {
             .and_then(of)
             .or_else(|| self.in_files(&key))
             .or_else(|| setting.late_variable().and_then(of))
-            .or_else(|| (!setting.default.is_empty()).then(|| (Value::text(setting.default), "default".to_owned())))
+            .or_else(|| Some((self.default(setting)?, "default".to_owned())))
+    }
+
+    /// What counts where nothing is said. Where locks are depends on where one stands.
+    fn default(&self, setting: &Known) -> Option<Value> {
+        match (setting.key, &self.config) {
+            ("space", Some(config)) => config.space().ok().map(Value::Text),
+            ("engine", Some(config)) => Some(Value::Text(config.engine().url)),
+            (_, _) => (!setting.default.is_empty()).then(|| Value::text(setting.default)),
+        }
     }
 
     fn one(&self, context: &Context, key: &Key) -> Result<(), Failure> {

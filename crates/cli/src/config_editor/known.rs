@@ -4,6 +4,7 @@ use lockkeeper_config_editor::Key;
 use lockkeeper_core::text::distance;
 
 use super::dotted;
+use crate::config;
 
 /// One setting.
 #[derive(Debug)]
@@ -79,6 +80,11 @@ impl Known {
     /// The variable that has the last word, if one is set.
     pub(super) fn variable(&self) -> Option<&'static str> {
         self.variables.iter().copied().find(|name| is_set(name))
+    }
+
+    /// Whether it is a length of time, as its default is.
+    pub(super) fn is_length(&self) -> bool {
+        config::length(self.default).is_ok()
     }
 
     pub(super) fn late_variable(&self) -> Option<&'static str> {

@@ -3,12 +3,13 @@
 use std::io::Read;
 
 use clap::Args;
-use lockkeeper_config_editor::{Value, limits};
+use lockkeeper_config_editor::{Error, Key, Value, limits};
 
-use super::{EXAMPLES, Which, Whose, parsed, report, told_of_key, warn};
+use super::known::{self, Known};
+use super::{Chosen, EXAMPLES, Which, Whose, parsed, report, space, told_of_key, warn};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::password;
+use crate::{again, config, password};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,10 +44,33 @@ impl Set {
             )?;
         }
         chosen.make_folder()?;
-        let changed = editor.set(&key, &value).map_err(told_of_key)?;
+        let before = space();
+        let changed = editor.set(&key, &value).map_err(|error| self.told(error, &chosen, &key))?;
         report(context, "set", &key, &changed);
-        warn(context, &chosen, &key, &changed);
+        warn(context, &chosen, &key, &changed, before.as_deref());
         Ok(())
+    }
+
+    /// A number is no length of time: what is suggested has a unit, and is taken.
+    fn told(&self, error: Error, chosen: &Chosen, key: &Key) -> Failure {
+        let is_no_text =
+            |error: &Error| matches!(error, Error::Refused(why) if why.contains(&format!("{key} is a text, not ")));
+        let is_bare = is_no_text(&error) && known::find(key).is_some_and(Known::is_length);
+        match told_of_key(error) {
+            Failure::Question { word, message, hint: _ } if is_bare => {
+                let hint = self.with_unit(chosen, key).unwrap_or_else(|| "write 20s, 5m or 1h30m".to_owned());
+                Failure::Question { word, message, hint: Some(hint) }
+            }
+            other => other,
+        }
+    }
+
+    /// The same command with a unit behind the value.
+    fn with_unit(&self, chosen: &Chosen, key: &Key) -> Option<String> {
+        let of_repository = chosen.whose == Whose::Repository;
+        let is_taken = |length: &String| config::judge(&format!("{key} = \"{length}\""), of_repository).is_ok();
+        let length = ["s", "ms"].map(|unit| format!("{}{unit}", self.value)).into_iter().find(is_taken)?;
+        again::instead(&self.value, &length)
     }
 }
 

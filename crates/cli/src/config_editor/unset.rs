@@ -4,7 +4,7 @@ use clap::Args;
 use lockkeeper_config_editor::Error;
 use lockkeeper_wire::word::Word;
 
-use super::{EXAMPLES, Which, parsed, report, told, told_of_key, warn};
+use super::{EXAMPLES, Which, parsed, report, space, told, told_of_key, warn};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -28,12 +28,13 @@ impl Unset {
             let message = format!("there is no '{key}' in {}; nothing was changed", chosen.path.display());
             return Err(Failure::Question { word: Word::NotFound, message, hint: None });
         }
+        let before = space();
         let changed = editor.unset(&key).map_err(told_of_key)?;
         if !changed.answer {
             return Err(told(Error::NotFound(key.to_string())));
         }
         report(context, "unset", &key, &changed);
-        warn(context, &chosen, &key, &changed);
+        warn(context, &chosen, &key, &changed, before.as_deref());
         Ok(())
     }
 }

@@ -347,3 +347,68 @@ fn what_config_get_says_config_set_takes() {
         assert_eq!(house.say("a", &["config", "set", "--", "lock.history_ttl", wrong]).code, 2, "{wrong}");
     }
 }
+
+#[test]
+fn whoever_moves_to_another_space_is_told_what_stays_behind() {
+    let house = House::new();
+    let (held, others) = ("Locks that are held stay in the space that was before", "Other worktrees keep theirs");
+    let moved = |arguments: &[&str]| {
+        let said = house.say("a", &[&["config"], arguments].concat());
+        assert_eq!((said.code, said.err.contains(held)), (0, said.err.contains(others)), "{said:?}");
+        said.err.contains(held)
+    };
+    for moves in [&["set", "worktrees", "separate"][..], &["set", "worktrees", "shared"], &["set", "space", "team"]] {
+        assert!(moved(moves), "{moves:?}");
+        assert!(!moved(moves), "it is so already: {moves:?}");
+    }
+    assert!(!moved(&["set", "worktrees", "separate"]), "a space with a name is one for all");
+    assert!(moved(&["unset", "space"]) && moved(&["unset", "worktrees"]));
+    assert!(!moved(&["set", "worktrees", "shared"]), "as by default");
+    assert!(!moved(&["set", "--user", "space", "mine"]), "no worktree has a file of its own for that");
+    let json = house.say("a", &["--json", "config", "set", "worktrees", "separate"]);
+    assert!(json.code == 0 && json.err.is_empty(), "{json:?}");
+}
+
+#[test]
+fn a_length_of_time_without_a_unit_is_answered_with_one_that_is_taken() {
+    let house = House::new();
+    for (key, value, meant) in [
+        ("lock.default_ttl", "10", "10s"),
+        ("lock.default_ttl", "30000", "30000ms"),
+        ("redis.backoff", "100", "100ms"),
+        ("lock.history_ttl", "86400", "86400s"),
+    ] {
+        let said = house.say("a", &["config", "set", key, value]);
+        let hint = format!("Hint: lockkeeper config set {key} {meant}\n");
+        assert!(said.code == 2 && said.err.ends_with(&hint), "{said:?}");
+        assert_eq!(house.say("a", &["config", "set", key, meant]).code, 0, "{key} {meant}");
+    }
+    for value in ["true", "0", "-- -5"] {
+        let words: Vec<&str> =
+            ["config", "set"].into_iter().chain(["lock.default_ttl"]).chain(value.split(' ')).collect();
+        let said = house.say("a", &words);
+        assert!(said.code == 2 && !said.err.contains("--string") && said.err.contains("Hint: "), "{said:?}");
+    }
+}
+
+#[test]
+fn where_locks_are_is_told_though_nothing_names_it() {
+    let house = House::new();
+    let get = |key: &str| {
+        let told = house.json("a", &["config", "get", key]);
+        (told["value"].as_str().expect("a text").to_owned(), told["from"].as_str().expect("a text").to_owned())
+    };
+    let git = house.repository().canonicalize().unwrap().join(".git").display().to_string();
+    let ledgers = format!("file:{}", house.home().join("ledgers").display());
+    assert_eq!(get("space"), (git, "default".to_owned()));
+    assert_eq!(get("engine"), (ledgers.clone(), "default".to_owned()));
+    let all = house.say("a", &["config", "get"]).out;
+    assert!(all.contains(&ledgers) && all.lines().any(|line| line.starts_with("space ")), "{all}");
+    assert_eq!(house.say("a", &["config", "set", "space", "team/app"]).code, 0);
+    assert_eq!(get("space").0, "team/app");
+    assert_eq!(house.say("a", &["config", "unset", "space"]).code, 0);
+    assert_eq!(house.say("a", &["config", "set", "worktrees", "separate"]).code, 0);
+    assert_eq!(get("space").0, house.repository().canonicalize().unwrap().display().to_string());
+    assert_eq!(house.say("a", &["config", "get", "--repository", "space"]).code, 4, "a file has what it has");
+    assert_eq!(house.say("a", &["config", "get", "url"]).code, 4);
+}

@@ -99,3 +99,66 @@ fn a_number_behind_a_prefix_is_no_line_of_a_file() {
     let refused = house.say("c", &["lock", "acquire", "./flag:24-30", "--session", "c"]);
     assert!(refused.err.contains("lock acquire ./flag:"), "the hint names the file: {refused:?}");
 }
+
+#[test]
+fn a_file_that_is_called_like_a_logical_key_is_not_taken_for_it() {
+    let house = House::new();
+    for name in ["flag:billing", "flag:10"] {
+        std::fs::write(house.repository().join(name), "x\n").expect("a file");
+    }
+    let absolute = house.repository().join("flag:billing").display().to_string();
+    for path in [absolute.as_str(), "../flag:billing", "../flag:billing/x", "../flag:billing/**", "../flag:10"] {
+        let refused = in_src(&house, "a", &["lock", "acquire", path]);
+        assert!(refused.code == 2 && refused.err.starts_with("invalid_path: "), "{path}: {refused:?}");
+        assert!(refused.err.contains("that of a logical key") && refused.err.contains("'../**'"), "{refused:?}");
+    }
+    let refused = house.say("a", &["lock", "acquire", "./flag:billing"]);
+    assert!(refused.code == 2 && refused.err.contains("'**'"), "{refused:?}");
+    assert!(house.held().is_empty());
+    // The key itself is one wherever it is typed, and whatever else is called so.
+    let told = in_src(&house, "a", &["lock", "acquire", "flag:billing"]);
+    assert!(told.code == 0 && told.err.is_empty(), "{told:?}");
+    assert_eq!(in_src(&house, "b", &["lock", "acquire", "../**"]).code, 0, "no key is a file");
+}
+
+/// A command of a session, in the folder around the repository, which is in none itself.
+fn around(house: &House, session: &str, arguments: &[&str]) -> Said {
+    said(house.command(session, arguments).current_dir(house.path()).output().expect("the program runs"))
+}
+
+#[test]
+fn from_outside_of_a_repository_a_file_in_it_is_not_locked_where_nobody_would_see_it() {
+    let house = House::new();
+    let top = house.repository().canonicalize().expect("a folder").display().to_string();
+    for (typed, there) in [
+        ("repository/src/auth.rs:10-50", "src/auth.rs:10-50"),
+        ("./repository/src/new.rs", "src/new.rs"),
+        ("repository/src/**", "'src/**'"),
+        ("repository/**", "'**'"),
+    ] {
+        let refused = around(&house, "a", &["lock", "acquire", typed, "-m", "as in a/b"]);
+        assert!(refused.code == 2 && refused.err.starts_with("invalid_path: "), "{refused:?}");
+        assert!(refused.err.contains(&format!("it is in the repository {top}, where nobody would see")), "{refused:?}");
+        let hint = format!("Hint: cd {top} && lockkeeper lock acquire {there} -m 'as in a/b'\n");
+        assert!(refused.err.ends_with(&hint), "{refused:?}");
+    }
+    let several = around(&house, "a", &["lock", "acquire", "repository/src/auth.rs", "repository/b", "flag:x"]);
+    assert!(several.err.ends_with("lock acquire src/auth.rs b flag:x\n"), "{several:?}");
+    // What would mean another thing there is not put into a command.
+    let mixed = around(&house, "a", &["lock", "acquire", "repository/src/auth.rs", "other/x"]);
+    assert!(mixed.err.ends_with(&format!("Hint: cd {top}\n")), "{mixed:?}");
+    assert_eq!(around(&house, "a", &["lock", "check", "repository/src/auth.rs"]).code, 2);
+    for own in ["plain.rs", "folder/plain.rs", "flag:x"] {
+        assert_eq!(around(&house, "a", &["lock", "acquire", own]).code, 0, "{own}");
+    }
+    std::fs::write(house.path().join("lockkeeper.toml"), "").expect("written");
+    assert_eq!(around(&house, "a", &["lock", "acquire", "repository/src/auth.rs"]).code, 0, "it is one by choice");
+}
+
+#[test]
+fn a_repository_inside_another_one_is_a_part_of_it() {
+    let house = House::new();
+    house.git(&["init", "--quiet", "vendor/library"]);
+    assert_eq!(house.say("a", &["lock", "acquire", "vendor/library/a.rs"]).code, 0);
+    assert_eq!(house.held(), ["a vendor/library/a.rs"]);
+}

@@ -214,3 +214,23 @@ fn a_home_in_which_no_service_starts_is_no_place_to_serve_from() {
     }
     assert_eq!(house.say("a", &["lock", "list"]).code, 3);
 }
+
+#[test]
+fn whoever_closes_a_session_that_is_not_there_is_told() {
+    let house = House::new();
+    house.json("agent-1", &["lock", "acquire", "x"]);
+    let slip = house.say("looker", &["session", "close", "--session", "agent-l"]);
+    assert!(slip.code == 0 && slip.err.contains("There was no session agent-l"), "{slip:?}");
+    assert_eq!(house.held(), ["agent-1 x"]);
+    let json = house.say("looker", &["--json", "session", "close", "--session", "agent-l"]);
+    assert!(json.code == 0 && json.err.is_empty(), "{json:?}");
+    let closed = house.say("agent-1", &["session", "close"]);
+    assert!(closed.code == 0 && closed.err.is_empty() && closed.out.contains("Released x"), "{closed:?}");
+    assert!(house.say("agent-1", &["session", "close"]).err.contains("There was no session agent-1"));
+    // What has been there without a lock was there.
+    for opened in [&["session", "open"][..], &["room", "open", "x"], &["ports", "allocate"]] {
+        assert_eq!(house.say("b", opened).code, 0);
+        let closed = house.say("b", &["session", "close"]);
+        assert!(closed.code == 0 && closed.err.is_empty(), "{opened:?}: {closed:?}");
+    }
+}

@@ -72,3 +72,32 @@ fn over_http_a_tool_refuses_what_has_the_wrong_type_in_place_of_passing_over_it(
     let (code, said) = serving.curl("/features/register", &["-H", "Content-Type: application/json", "-d", &deep]);
     assert!(code == 422 && said.contains("limit_exceeded"), "{said}");
 }
+
+#[test]
+fn tools_that_were_started_beside_a_repository_lock_nothing_in_it() {
+    use std::io::Write;
+    let house = House::new();
+    let mut command = house.command("a", &["mcp"]);
+    let mut child = command.current_dir(house.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let file = house.repository().join("src/auth.rs:1-5").display().to_string();
+    let call = r#"{"name":"acquire_lock","arguments":{"file_path":"FILE","intention":"i"}}"#.replace("FILE", &file);
+    for message in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        &format!(r#"{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{call}}}"#),
+    ] {
+        writeln!(input, "{message}").unwrap();
+    }
+    let mut answers = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut answer = String::new();
+    while !answer.contains("\"id\":2") {
+        answer.clear();
+        assert!(std::io::BufRead::read_line(&mut answers, &mut answer).unwrap() > 0, "it ended");
+    }
+    drop(input);
+    child.wait().unwrap();
+    let top = house.repository().canonicalize().unwrap().display().to_string();
+    assert!(answer.contains("\"isError\":true") && answer.contains("where nobody would see that"), "{answer}");
+    assert!(answer.contains(&format!("start lockkeeper mcp in {top}, and ask for src/auth.rs:1-5")), "{answer}");
+}

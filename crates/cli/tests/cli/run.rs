@@ -201,11 +201,9 @@ fn what_two_programs_of_one_session_use_stays_until_the_last_of_them_ends() {
         wait_for("the second", || exists("second"));
         assert_eq!(finish(first).code, 0);
         while exists("done").is_none() {
-            assert_eq!(
-                house.say("b", &["lock", "acquire", "x"]).code,
-                5,
-                "over HTTP {over_http}: the second still uses it"
-            );
+            let refused = house.say("b", &["lock", "acquire", "x"]).code == 5;
+            // It may have ended between the two looks.
+            assert!(refused || exists("done").is_some(), "over HTTP {over_http}: the second still uses it");
             std::thread::sleep(Duration::from_millis(100));
         }
         assert_eq!(finish(second).code, 0);

@@ -1,6 +1,6 @@
 //! Slips of the pen: what was typed almost right is refused with the command that is right.
 
-use crate::house::House;
+use crate::house::{House, said};
 
 #[test]
 fn a_line_with_a_column_is_no_line_of_another_file() {
@@ -101,4 +101,61 @@ fn whoever_wants_json_gets_it_for_a_slip_too() {
         assert!(said.err.is_empty() && !body["message"].as_str().unwrap_or_default().is_empty(), "{said:?}");
     }
     assert!(house.say("a", &["--json", "--help"]).out.starts_with("Keeps fleets"), "help is help");
+}
+
+#[test]
+fn lines_as_a_page_of_the_web_names_them_are_no_part_of_a_name() {
+    let house = House::new();
+    for (typed, meant) in [
+        ("src/auth.rs#L10", "src/auth.rs:10"),
+        ("src/auth.rs#L5-L9", "src/auth.rs:5-9"),
+        ("./src/auth.rs#L5-9", "./src/auth.rs:5-9"),
+        ("src/auth.rs#L9-L5", "src/auth.rs:5-9"),
+        ("src/auth.rs#L5C2-L9C14", "src/auth.rs:5-9"),
+    ] {
+        let said = house.say("a", &["lock", "acquire", typed, "-m", "hi"]);
+        let hint = format!("Hint: lockkeeper lock acquire {meant} -m hi\n");
+        assert!(said.code == 2 && said.err.starts_with("invalid_range: ") && said.err.ends_with(&hint), "{said:?}");
+    }
+    assert!(house.held().is_empty());
+    std::fs::write(house.repository().join("src/auth.rs#L10"), "x\n").expect("a file");
+    for really in ["src/auth.rs#L10", "src/new.rs#L10", "src/auth.rs#license"] {
+        assert_eq!(house.say("a", &["lock", "acquire", really]).code, 0, "{really}");
+    }
+}
+
+#[test]
+fn a_name_that_is_hinted_at_is_no_other_agents() {
+    let house = House::new();
+    let nobody = |arguments: &[&str]| {
+        let mut command = house.command("", arguments);
+        said(command.env_remove("SESSION_ID").output().expect("the program runs"))
+    };
+    // As whoever pastes the hint is called.
+    let name = |told: &str| {
+        let name = told.split_once("export SESSION_ID=").expect("a hint").1;
+        let name = name.split([',', '\n']).next().expect("a name").to_owned();
+        let digits = name.strip_prefix("agent-").expect("a name for an agent");
+        assert!(digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()), "{told}");
+        name
+    };
+    let (one, other) = (nobody(&["lock", "acquire", "x"]), nobody(&["lock", "acquire", "x"]));
+    assert_eq!((one.code, other.code), (2, 2), "{one:?}");
+    assert_ne!(name(&one.err), name(&other.err));
+    assert!(one.err.contains(&format!("--session {};", name(&one.err))), "{one:?}");
+    assert_ne!(name(&nobody(&["doctor"]).out), name(&nobody(&["doctor"]).out));
+    assert_eq!(house.say(&name(&one.err), &["lock", "acquire", "x"]).code, 0);
+}
+
+#[test]
+fn a_ttl_that_is_suggested_is_one_that_is_granted() {
+    let house = House::new();
+    let said = house.say("a", &["lock", "acquire", "x", "--ttl", "5"]);
+    assert!(said.code == 2 && said.err.starts_with("invalid_ttl: "), "{said:?}");
+    let suggested = said.err.trim_end().rsplit_once("; write ").expect("examples").1.replace(" or ", ", ");
+    let suggested: Vec<&str> = suggested.split(", ").collect();
+    assert!(suggested.len() > 1, "{said:?}");
+    for ttl in suggested {
+        assert_eq!(house.say("a", &["lock", "acquire", "x", "--ttl", ttl]).code, 0, "{ttl}");
+    }
 }

@@ -30,7 +30,8 @@ pub(super) fn example(prefix: &str) -> &'static str {
         "flag" => "flag:billing/new-checkout",
         "env" => "env:shared-fixtures",
         "contract" => "contract:openapi/v1.yaml",
-        "feature" => "feature:FEAT-123:pause",
+        // Not the one that stops others when it is copied.
+        "feature" => "feature:FEAT-123:plan",
         other => unreachable!("{other} is no prefix"),
     }
 }

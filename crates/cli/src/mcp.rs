@@ -98,6 +98,11 @@ struct Session {
     has_ports: AtomicBool,
 }
 
+/// So many letters of its session tell an agent from others of its kind.
+const NAMESAKES: usize = 4;
+/// Of a name, with room for them.
+const AGENT_CHARS: usize = 120;
+
 impl Desk {
     fn session(&self, user: &ToolUser) -> Result<Arc<Session>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,13 +112,17 @@ impl Desk {
         let strange = |error: anyhow::Error| Error::Strange(format!("{error:#}"));
         let client = start::client(&self.config, self.url.as_deref())?;
         let named = self.session.clone().or_else(|| std::env::var("SESSION_ID").ok().filter(|id| !id.is_empty()));
+        let is_named = named.is_some();
         let session = named.unwrap_or_else(|| format!("mcp-{}", uuid::Uuid::now_v7().simple()));
         let introduced = user
             .agent
             .as_deref()
-            .map(|name| lockkeeper_core::text::one_line(name).chars().take(128).collect::<String>());
+            .map(|name| lockkeeper_core::text::one_line(name).chars().take(AGENT_CHARS).collect::<String>());
         let agent = match introduced.filter(|name| !name.is_empty()) {
-            Some(name) if self.agent.is_none() && std::env::var_os("AGENT_ID").is_none() => name,
+            Some(name) if self.agent.is_none() && std::env::var_os("AGENT_ID").is_none() => {
+                // All programs of one kind introduce themselves alike.
+                if is_named { name } else { format!("{name}-{}", &session[session.len() - NAMESAKES..]) }
+            }
             _ => who::agent(self.agent.as_deref(), &session),
         };
         let space = Some(self.config.space().map_err(strange)?);
@@ -221,6 +230,11 @@ impl Backend for Desk {
 
     fn beats(&self) -> bool {
         true
+    }
+
+    fn session_id(&self) -> Option<String> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref().map(|session| session.identity.session.clone())
     }
 }
 

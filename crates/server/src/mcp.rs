@@ -22,6 +22,8 @@ do something else first, take the free lines that the answer names, or call agai
 lock_lost means: stop editing that file, and acquire again.";
 
 /// Arguments that every tool takes which changes something, where the connection does not say who asks.
+/// Marks what the one who asks holds.
+pub(crate) const YOURS: &str = "yours";
 const SESSION_ID: &str = "session_id";
 const AGENT_ID: &str = "agent_id";
 
@@ -52,6 +54,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether locks are renewed by themselves, and the session is the connection's own.
     fn beats(&self) -> bool;
+
+    /// The session of all calls, if there is one.
+    fn session_id(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The tools, before a service.
@@ -101,7 +108,11 @@ impl<B: Backend> Tools<B> {
             _ => row.operation,
         };
         let user = ToolUser { session: session.or(user.session), named, ..user };
-        let (status, answer) = self.backend.call(operation, body, user).await;
+        let asking = user.session.clone();
+        let (status, mut answer) = self.backend.call(operation, body, user).await;
+        if let Some(own) = self.backend.session_id().or(asking) {
+            mark_own(&mut answer, &own);
+        }
         let text = mcp_text::told(operation, status, &answer, self.backend.beats());
         let content = vec![ContentBlock::text(text)];
         let mut result = if status == 200 { CallToolResult::success(content) } else { CallToolResult::error(content) };
@@ -136,6 +147,17 @@ impl<B: Backend> rmcp::ServerHandler for Tools<B> {
             done = self.run(request, user) => done.map(CallToolResponse::Complete),
             // Dropping the call gives up its place in the queue.
             () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+        }
+    }
+}
+
+/// Several agents may have one name: each is told which of the locks are its own.
+fn mark_own(answer: &mut Value, session: &str) {
+    for lock in answer["locks"].as_array_mut().into_iter().flatten() {
+        if lock[SESSION_ID] == session
+            && let Some(lock) = lock.as_object_mut()
+        {
+            lock.insert(YOURS.to_owned(), json!(true));
         }
     }
 }

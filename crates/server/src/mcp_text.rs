@@ -3,6 +3,8 @@
 use lockkeeper_wire::operation::Operation;
 use serde_json::Value;
 
+use crate::mcp::YOURS;
+
 /// Rows that a list shows in words; the structured result has all.
 const ROWS_MAX: usize = 50;
 
@@ -129,7 +131,7 @@ fn listed(answer: &Value) -> String {
             "{} {} by {} until {}: {}",
             text(lock, "lock_id"),
             place(lock),
-            text(lock, "owner"),
+            if lock[YOURS] == true { "you" } else { text(lock, "owner") },
             text(lock, "expires_at"),
             text(lock, "intention")
         )

@@ -101,3 +101,44 @@ fn tools_that_were_started_beside_a_repository_lock_nothing_in_it() {
     assert!(answer.contains("\"isError\":true") && answer.contains("where nobody would see that"), "{answer}");
     assert!(answer.contains(&format!("start lockkeeper mcp in {top}, and ask for src/auth.rs:1-5")), "{answer}");
 }
+
+#[test]
+fn agents_of_one_kind_are_told_apart_and_know_what_is_theirs() {
+    use std::io::{BufRead, Write};
+    let house = House::new();
+    let lines = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"claude-code","version":"1"}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"acquire_lock","arguments":{"file_path":"FILE","intention":"i"}}}"#,
+        r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"list_locks","arguments":{}}}"#,
+    ];
+    let agents = ["one", "other"].map(|file| {
+        let mut command = house.command("nobody", &["mcp"]);
+        let command = command.env_remove("SESSION_ID").env_remove("AGENT_ID");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut answers = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut answer = String::new();
+        for line in lines {
+            writeln!(input, "{}", line.replace("FILE", file)).unwrap();
+            while line.contains("\"id\"") && !answer.contains(&line[16..23]) {
+                answer.clear();
+                assert!(answers.read_line(&mut answer).unwrap() > 0, "it ended");
+            }
+        }
+        let list: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        (child, input, list["result"].clone())
+    });
+    let list = &agents[1].2;
+    let told = list["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("one by claude-code-") && told.contains("other by you"), "{told}");
+    let locks = list["structuredContent"]["locks"].as_array().unwrap();
+    assert!(
+        locks[0]["owner"] != locks[1]["owner"] && locks[0]["yours"].is_null() && locks[1]["yours"] == true,
+        "{list}"
+    );
+    for (mut child, input, _) in agents {
+        drop(input);
+        child.wait().unwrap();
+    }
+}

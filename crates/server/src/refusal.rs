@@ -260,8 +260,10 @@ fn busy_message(busy: &Busy, viewer: Viewer) -> String {
         said.push(conflict_sentence(conflict, viewer));
     }
     let unsaid = busy.conflicts.len().saturating_sub(SAID_MAX);
-    if unsaid > 0 || busy.more {
-        said.push(format!("{unsaid}{} more stand in the way.", if busy.more { " or" } else { "" }));
+    match (unsaid, busy.more) {
+        (0, false) => {}
+        (0, true) => said.push("More may stand in the way.".to_owned()),
+        (unsaid, more) => said.push(format!("{unsaid}{} more stand in the way.", if more { " or" } else { "" })),
     }
     if busy.conflicts.is_empty() {
         said.push("It has just come free; ask again.".to_owned());

@@ -1,7 +1,5 @@
 //! The next command, after a refusal: the same one with a wait, or with lines that are free.
 
-use std::path::Path;
-
 use lockkeeper_wire::answer::Refused;
 
 /// Waits that are suggested, in seconds.
@@ -30,18 +28,7 @@ pub(crate) fn waiting(wait: &str) -> String {
 /// The command with another word in the place of one; `None`: that one does not stand by itself.
 pub(crate) fn instead(word: &str, other: &str) -> Option<String> {
     let typed: Vec<String> = std::env::args().collect();
-    typed.iter().any(|typed| typed == word).then(|| joined(with_other(&typed, word, other)))
-}
-
-/// The command in another folder, each word as it is typed there; only the way there if one of them would mean another thing.
-pub(crate) fn in_folder(folder: &Path, there: impl Fn(&str) -> Option<String>) -> String {
-    let way = format!("cd {}", quoted(&folder.to_string_lossy()));
-    let mut typed = std::env::args();
-    let program = typed.next().map(Some);
-    // What stands behind `--` is another program's, and nobody knows what it means there.
-    let words = typed.map(|word| if word == "--" { None } else { there(&word) });
-    let words: Option<Vec<String>> = program.into_iter().chain(words).collect();
-    words.map_or_else(|| way.clone(), |words| format!("{way} && {}", joined(words.into_iter())))
+    own(&typed).iter().any(|typed| typed == word).then(|| joined(with_other(&typed, word, other)))
 }
 
 /// The command with one word more, before the one at this place.
@@ -51,8 +38,12 @@ pub(crate) fn with_word(typed: &[String], at: usize, word: &str) -> String {
 }
 
 /// What stands behind `--` is another program's.
+fn own(typed: &[String]) -> &[String] {
+    typed.split(|word| word == "--").next().unwrap_or_default()
+}
+
 fn with_other(typed: &[String], word: &str, other: &str) -> impl Iterator<Item = String> {
-    let behind = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+    let behind = own(typed).len();
     typed
         .iter()
         .enumerate()

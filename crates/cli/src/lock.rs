@@ -69,7 +69,7 @@ pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> 
         let path = typed.rsplit_once(':').map_or(typed, |(path, _)| path);
         let meant = Some(lines::meant(path, &lines));
         let message = format!("{typed}: {error}.");
-        not_meant(context, typed, InvalidPath { meant, ..InvalidPath::new(Word::InvalidRange, message) })
+        not_meant(typed, InvalidPath { meant, ..InvalidPath::new(Word::InvalidRange, message) })
     })?;
     let start_line = Some(Whole::from(span.start()));
     Ok(LockSpec { file_path, start_line, end_line: span.last().map(Whole::from), mode: None })
@@ -83,16 +83,14 @@ fn key_and_lines(context: &Context, typed: &str) -> Result<(String, Option<Strin
             hint: Some("lockkeeper lock list".to_owned()),
         });
     }
-    context.config()?.place.key_and_lines(typed).map_err(|invalid| not_meant(context, typed, invalid))
+    context.config()?.place.key_and_lines(typed).map_err(|invalid| not_meant(typed, invalid))
 }
 
 /// A refusal with the same command once more, and in it what was probably meant.
-fn not_meant(context: &Context, typed: &str, invalid: InvalidPath) -> Failure {
-    let command = match (&invalid.there, context.config()) {
-        (Some(top), Ok(config)) => Some(again::in_folder(top, |word| config.place.typed_at(top, word))),
-        _ => invalid.meant.as_deref().and_then(|meant| again::instead(typed, meant)),
-    };
-    match command {
+fn not_meant(typed: &str, invalid: InvalidPath) -> Failure {
+    // In another folder, other words of the command may mean another thing.
+    let here = invalid.meant.as_deref().filter(|_| invalid.there.is_none());
+    match here.and_then(|meant| again::instead(typed, meant)) {
         Some(command) => Failure::Question { word: invalid.word, message: invalid.message, hint: Some(command) },
         None => invalid.into(),
     }

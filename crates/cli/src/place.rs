@@ -134,10 +134,10 @@ impl Place {
     /// The worktree of this repository that a file is in: this one, or another.
     fn root_of(&self, file: &Path) -> Option<PathBuf> {
         let is_inside = file.starts_with(&self.root);
-        // Worktrees may lie inside each other. What is no worktree of this repository, such as a submodule, is a part of it.
-        let top = file.ancestors().skip(1).take_while(|folder| *folder != self.root).find(|folder| is_worktree(folder));
-        let same = top.and_then(|top| Place::around(top).ok()).filter(|there| there.shared == self.shared);
-        match same {
+        // Worktrees may lie inside each other. What is no worktree of this repository, such as a submodule, is a part of one.
+        let tops = file.ancestors().take_while(|folder| *folder != self.root).filter(|folder| is_worktree(folder));
+        let mut tops = tops.filter_map(|top| Place::around(top).ok());
+        match tops.find(|there| there.shared == self.shared) {
             Some(there) => Some(there.root).filter(|_| !self.separate),
             None => is_inside.then(|| self.root.clone()),
         }
@@ -160,19 +160,12 @@ impl Place {
         InvalidPath { meant: self.typed_at(top, typed), there: Some(top.to_owned()), ..invalid(typed, &why) }
     }
 
-    /// A word of a command as it is typed at the top of a repository below; `None`: it would mean another thing there.
-    pub(crate) fn typed_at(&self, top: &Path, word: &str) -> Option<String> {
-        if Key::has_prefix(word) {
-            return Some(word.to_owned());
-        }
-        let (path, lines) = Span::behind_colon(word).map_or((word, ""), |(path, _)| word.split_at(path.len()));
+    /// A path with its lines as it is typed at the top of a repository below.
+    fn typed_at(&self, top: &Path, typed: &str) -> Option<String> {
+        let (path, lines) = Span::behind_colon(typed).map_or((typed, ""), |(path, _)| typed.split_at(path.len()));
         let (stem, stars) = split_stars(path);
         let file = resolve(&self.here.join(stem)).ok()?;
-        let Ok(inside) = file.strip_prefix(top) else {
-            // What has blanks tells why, and may speak of anything.
-            let is_plain = (!word.contains('/') || word.contains(' ')) && !file.exists();
-            return is_plain.then(|| word.to_owned());
-        };
+        let inside = file.strip_prefix(top).ok()?;
         let key = starred(inside.to_str()?, if stars.is_empty() && file.is_dir() { "**" } else { stars });
         // What is a name here is not to be an option or a logical key there.
         let begin = if key.starts_with('-') || Key::has_prefix(&key) { "./" } else { "" };

@@ -65,6 +65,8 @@ pub const AHEAD_COUNTED_MAX: usize = 256;
 pub const CONFLICT_LOOKS_MAX: usize = 20_000;
 /// and to say which lines are free.
 pub const FREE_LOOKS_MAX: usize = 10_000;
+/// Waiters that a set looks at by what they wait for, before it looks at them one after the other.
+pub const SET_LOOKS_MAX: usize = 1000;
 /// Locks and waiters that a pause looks at to find out what it makes free at once: the rest is looked for in the queue.
 pub const FREED_LOOKS_MAX: usize = 100_000;
 /// Locks and waiters that a decision looks at to find waits that became circles,

@@ -3,7 +3,7 @@
 mod desk;
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use desk::{
@@ -165,6 +165,12 @@ async fn a_small_ledger_takes_little_of_the_disk_and_grows_when_it_has_to() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert_eq!(sizes(), [256 << 10; 2], "the segment in use, and one that is kept back");
+    let inodes = || -> Vec<u64> { logs().map(|path| fs::metadata(path).map_or(0, |found| found.ino())).collect() };
+    let before = inodes();
+    drop(scribe);
+    let mut scribe = open_sound(root.path()).await;
+    scribe.at = records(&scribe).await[0].position;
+    assert_eq!(inodes(), before, "what is kept back is kept, or a full disk would have nothing left");
     for _ in 0..40 {
         scribe.append(&vec![7; 60 << 10]).await;
     }

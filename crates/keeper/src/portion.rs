@@ -28,20 +28,22 @@ impl Portion {
         self.questions
     }
 
-    /// A batch was judged; what is judged again because the ledger moved counts once.
+    /// A batch was judged: what is judged again because the ledger moved counts once.
     pub(crate) fn judged(&mut self, time: Duration) {
-        self.time = time;
+        self.time = self.time.max(time);
     }
 
-    /// So many were answered. `are_questions`: nothing else was judged with them.
-    pub(crate) fn answered(&mut self, questions: usize, are_questions: bool) {
-        if !are_questions || questions == 0 {
+    /// So many were taken from the mailbox, and so many of them judged. `alone`: nothing that nobody asked for was judged with them,
+    /// which says nothing of what comes next.
+    pub(crate) fn answered(&mut self, taken: usize, questions: usize, alone: bool) {
+        if questions == 0 {
             return;
         }
         if self.time > TIME_MAX {
             let fit = questions as u128 * TIME_MAX.as_nanos() / self.time.as_nanos();
-            self.questions = (fit as usize).clamp(1, QUESTIONS_MAX);
-        } else if questions >= self.questions && self.time < TIME_MAX / 2 {
+            let least = if alone { 1 } else { QUESTIONS_FIRST.min(self.questions) };
+            self.questions = (fit as usize).clamp(least, QUESTIONS_MAX);
+        } else if taken >= self.questions && self.time < TIME_MAX / 2 {
             self.questions = (self.questions * 2).min(QUESTIONS_MAX);
         }
     }
@@ -61,7 +63,7 @@ mod tests {
         let mut portion = Portion::default();
         let mut took = |questions: usize, time: Duration| {
             portion.judged(time);
-            portion.answered(questions, true);
+            portion.answered(questions, questions, true);
             (portion.is_over(), portion.questions())
         };
         for _ in 0..10 {
@@ -75,13 +77,20 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_makes_no_difference_to_those_who_ask() {
+    fn what_nobody_asked_for_makes_less_difference_to_those_who_ask() {
         let mut portion = Portion::default();
-        for (questions, are_questions) in [(0, true), (1, false), (500, false)] {
+        for (questions, alone) in [(0, true), (0, false), (1, false), (500, false)] {
             portion.judged(Duration::from_secs(1));
-            portion.answered(questions, are_questions);
+            portion.answered(questions, questions, alone);
             assert!(portion.is_over(), "others have a turn all the same");
             assert_eq!(portion.questions(), QUESTIONS_FIRST);
         }
+        for _ in 0..4 {
+            portion.answered(QUESTIONS_MAX, 1, true);
+        }
+        assert_eq!(portion.questions(), QUESTIONS_MAX, "whoever only looks was taken from the mailbox, too");
+        portion.judged(Duration::from_secs(5));
+        portion.answered(QUESTIONS_MAX, QUESTIONS_MAX, false);
+        assert_eq!(portion.questions(), QUESTIONS_FIRST, "also when somebody always beats");
     }
 }

@@ -174,12 +174,12 @@ impl Running {
         self.publish();
         loop {
             let wake = if reads.is_empty() { self.next_wake() } else { Instant::now() };
-            let mut gone = Vec::new();
+            let (mut gone, mut beaten) = (Vec::new(), Vec::new());
             tokio::select! {
                 biased;
                 changed = self.durable.changed() => if changed.is_err() { break },
                 // Not in the mailbox: whoever holds something must not wait behind thousands who want something.
-                Some(beat) = beats.recv() => self.gather(beat),
+                Some(beat) = beats.recv() => beaten.push(beat),
                 count = mails.recv_many(&mut batch, self.portion.questions()) => if count == 0 { break },
                 Some(left) = withdrawn.recv() => gone.push(left),
                 changed = self.moved.changed() => if changed.is_err() { break },
@@ -189,7 +189,7 @@ impl Running {
                 gone.push(left);
             }
             while let Ok(beat) = beats.try_recv() {
-                self.gather(beat);
+                beaten.push(beat);
             }
             while batch.len() < self.portion.questions()
                 && let Ok(mail) = mails.try_recv()
@@ -198,6 +198,7 @@ impl Running {
             }
             self.flush_durable();
             self.catch_up().await;
+            beaten.drain(..).for_each(|beat| self.gather(beat));
             self.step(&mut batch, &gone, &mut reads).await;
             if self.portion.is_over() {
                 tokio::task::yield_now().await;
@@ -234,6 +235,7 @@ impl Running {
         asked.extend(self.withdrawn(gone));
         asked.reserve(batch.len());
         let mut outside = Vec::new();
+        let taken = batch.len();
         for mail in batch.drain(..) {
             match mail {
                 // Whoever left before the question was read has asked nothing.
@@ -254,11 +256,10 @@ impl Running {
             asked.push(Asked { ticket: None, command: Command::Sweep });
         }
         self.announce(&mut asked);
-        // How long what nobody asked for takes says nothing of what comes next.
-        let questions = asked.len();
-        let are_questions = asked.iter().all(|asked| asked.ticket.is_some());
+        let questions = asked.iter().filter(|asked| asked.ticket.is_some()).count();
+        let alone = questions == asked.len();
         let decided = if asked.is_empty() { None } else { Some(self.decide(asked).await) };
-        self.portion.answered(questions, are_questions);
+        self.portion.answered(taken, questions, alone);
         if sweeps {
             // What could not be swept is not tried again at once: the disk may be full, the engine away.
             let swept = self.desk.state().next_wake().is_none_or(|wake| wake > now);

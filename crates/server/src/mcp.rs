@@ -21,9 +21,9 @@ you will change (few lines, one file) with a specific intention; release_lock as
 do something else first, take the free lines that the answer names, or call again with wait_seconds. A result with \
 lock_lost means: stop editing that file, and acquire again.";
 
-/// Arguments that every tool takes which changes something, where the connection does not say who asks.
 /// Marks what the one who asks holds.
 pub(crate) const YOURS: &str = "yours";
+/// Arguments that every tool takes which changes something, where the connection does not say who asks.
 const SESSION_ID: &str = "session_id";
 const AGENT_ID: &str = "agent_id";
 
@@ -110,7 +110,9 @@ impl<B: Backend> Tools<B> {
         let user = ToolUser { session: session.or(user.session), named, ..user };
         let asking = user.session.clone();
         let (status, mut answer) = self.backend.call(operation, body, user).await;
-        if let Some(own) = self.backend.session_id().or(asking) {
+        if operation == Operation::Active
+            && let Some(own) = self.backend.session_id().or(asking)
+        {
             mark_own(&mut answer, &own);
         }
         let text = mcp_text::told(operation, status, &answer, self.backend.beats());
@@ -153,7 +155,7 @@ impl<B: Backend> rmcp::ServerHandler for Tools<B> {
 
 /// Several agents may have one name: each is told which of the locks are its own.
 fn mark_own(answer: &mut Value, session: &str) {
-    for lock in answer["locks"].as_array_mut().into_iter().flatten() {
+    for lock in answer.get_mut("locks").and_then(Value::as_array_mut).into_iter().flatten() {
         if lock[SESSION_ID] == session
             && let Some(lock) = lock.as_object_mut()
         {

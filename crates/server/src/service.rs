@@ -284,6 +284,9 @@ impl Service {
             }
             Err(no) => Err(no),
         };
+        if body.is_err() {
+            noted.look_who_asked(input, caller);
+        }
         let name = operation.row().name;
         let refused = body.as_ref().err().map(|no| no.word.text());
         let outcome = refused.unwrap_or(SUCCEEDED);
@@ -303,9 +306,6 @@ impl Service {
         }
         // Strangers can't fill the log.
         if caller.known && (is_audited(operation) || body.is_err()) {
-            if body.is_err() {
-                noted.look_who_asked(input, caller);
-            }
             self.write_audit(name, outcome, &body, &noted, caller);
         }
         Reply { granted: noted.granted, released: noted.released, ..reply(body) }

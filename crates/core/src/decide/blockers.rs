@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::acquire::comes_before;
 use super::deadlock::Patience;
 use crate::command::Want;
-use crate::index::covering;
+use crate::index::{ConflictIndex, covering};
 use crate::key::{Cover, Key, KeyKind, Target};
-use crate::limits::{AHEAD_COUNTED_MAX, CONFLICTS_SHOWN_MAX};
+use crate::limits::{AHEAD_COUNTED_MAX, CONFLICTS_SHOWN_MAX, SET_LOOKS_MAX};
 use crate::lock::WaiterId;
 use crate::mode::Mode;
 use crate::outcome::{Blocker, Busy, BusyReason, Conflict};
@@ -39,16 +39,16 @@ impl State {
             ControlFlow::Break(())
         };
         let taken = |want: &Want| self.taken(&mut Patience::endless(), session, want, &mut stop).is_break();
-        if disjoint(wants).iter().any(taken) {
+        if joined(wants).iter().any(taken) {
             return found;
         }
         if self.waiter_count() == 0 || planted::is(Bug::QueueJumped) {
             return None;
         }
         // Pauses and finishes have an order of their own.
-        let (pauses, others): (Vec<Want>, Vec<Want>) =
-            wants.iter().cloned().partition(|want| want.target.key.paused_feature().is_some());
-        let waiting = |want: &Want| {
+        let (pauses, others): (Vec<&Want>, Vec<&Want>) =
+            wants.iter().partition(|want| want.target.key.paused_feature().is_some());
+        let waiting = |want: &&Want| {
             self.blockers_within(&mut Patience::endless(), session, want, rank, |blocker| {
                 found = Some(blocker);
                 ControlFlow::Break(())
@@ -57,34 +57,54 @@ impl State {
         if pauses.iter().map(waiting).any(|waiting| waiting.is_break()) {
             return found;
         }
-        let earlier = self.first_earlier(session, &others, rank)?;
-        // Only now, as it looks through the session's own locks.
-        let is_open = |want: &Want| !self.covered_by_own(session, &want.target, want.mode);
-        let open: Vec<Want> = others.iter().filter(|want| is_open(want)).cloned().collect();
-        if open.len() == others.len() { Some(earlier) } else { self.first_earlier(session, &open, rank) }
+        self.first_earlier(session, &others, rank)
     }
 
-    /// Somebody else who waits for something of this and comes earlier.
-    fn first_earlier(&self, session: &SessionId, wants: &[Want], rank: Rank) -> Option<Blocker> {
-        let mut passed_over: HashMap<WaiterId, bool> = HashMap::new();
-        let mut is_passed_over = |waiter: &Waiter| {
-            let known = passed_over.entry(waiter.id()).or_insert_with(|| self.is_passed_over(waiter));
-            *known && !planted::is(Bug::PausedInTheWay)
+    /// Somebody else who waits for something of this and comes earlier. Looked for among those who wait for it, as long as these are
+    /// few, and else among those who come earlier: each of them is looked at once, whatever it wants.
+    fn first_earlier(&self, session: &SessionId, wants: &[&Want], rank: Rank) -> Option<Blocker> {
+        let mut covered: HashMap<usize, bool> = HashMap::new();
+        let mut is_covered = |place: usize| {
+            let is_own = || self.covered_by_own(session, &wants[place].target, wants[place].mode);
+            *covered.entry(place).or_insert_with(is_own)
         };
-        let mut found = None;
-        for want in disjoint(wants) {
+        let mut passed_over: HashMap<WaiterId, bool> = HashMap::new();
+        let mut is_earlier = |waiter: &Waiter| {
+            let mut is_passed_over = || {
+                let known = passed_over.entry(waiter.id()).or_insert_with(|| self.is_passed_over(waiter));
+                *known && !planted::is(Bug::PausedInTheWay)
+            };
+            waiter.asked.session != *session && waiter.rank() < rank && !is_passed_over()
+        };
+        let (mut found, mut looks) = (None, 0);
+        for (place, want) in wants.iter().enumerate() {
             let stopped = self.waiting_for(&want.target, want.mode, |waiter, _| {
-                if waiter.asked.session == *session || waiter.rank() >= rank || is_passed_over(waiter) {
-                    return ControlFlow::Continue(());
+                looks += 1;
+                if is_earlier(waiter) && !is_covered(place) {
+                    found = Some(waiting_at(waiter, &want.target));
                 }
-                found = Some(waiting_at(waiter, &want.target));
-                ControlFlow::Break(())
+                let goes_on = found.is_none() && looks < SET_LOOKS_MAX;
+                if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             if stopped.is_break() {
                 break;
             }
         }
-        found
+        if found.is_some() || looks < SET_LOOKS_MAX {
+            return found;
+        }
+        let mut own = ConflictIndex::default();
+        wants.iter().zip(0..).for_each(|(want, place)| own.insert(&want.target, want.mode, place));
+        self.waiters().filter(|waiter| is_earlier(waiter)).find_map(|waiter| {
+            let is_in_the_way = |theirs: &&Want| {
+                let open = |_, place| {
+                    if is_covered(place as usize) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                };
+                own.conflicting(&theirs.target, theirs.mode, open).is_break()
+            };
+            let theirs = waiter.asked.wants.iter().find(is_in_the_way)?;
+            Some(Blocker::Waiting { waiter: waiter.clone(), target: theirs.target.clone() })
+        })
     }
 
     /// What stands in the way of one want, as far as patience reaches: locks of others, rooms of others, and others who come earlier.
@@ -239,6 +259,9 @@ impl State {
         let mut patience = Patience::for_free_lines();
         let mut part = LargestGap::of(span);
         let _ = self.taken_lines(&mut patience, session, want, rank, |theirs| part.add(theirs));
+        // Nobody needs to be told of what is theirs.
+        let own = self.own_on_key(session, &want.target.key).take_while(|_| patience.look().is_continue());
+        own.for_each(|own| part.add(own.target.span));
         let mut taken = |candidate: Span| {
             let mut reach: Option<Span> = None;
             let target = Target { key: want.target.key.clone(), span: candidate };
@@ -270,12 +293,13 @@ impl State {
                 }
             };
         }
-        free.extend(part.found());
         for candidate in [after, before].into_iter().flatten() {
             if candidate != span && taken(candidate).is_none() {
                 free.push(candidate);
             }
         }
+        let part = part.found().filter(|part| free.iter().all(|free| free.intersection(*part) != Some(*part)));
+        free.splice(..0, part);
         // What was not looked at to its end may be taken.
         if patience.is_over() { Vec::new() } else { free }
     }
@@ -293,7 +317,7 @@ impl LargestGap {
     }
 
     fn add(&mut self, taken: Span) {
-        self.taken.push(taken);
+        self.taken.extend(self.span.intersection(taken));
     }
 
     fn found(mut self) -> Option<Span> {
@@ -335,7 +359,7 @@ fn wanted(wants: &[Want], with: &Blocker) -> Target {
 }
 
 /// The same files, lines and keys, none of them named twice in one mode.
-fn disjoint(wants: &[Want]) -> Vec<Want> {
+fn joined(wants: &[Want]) -> Vec<Want> {
     let mut spans: BTreeMap<(Mode, &Key), Vec<Span>> = BTreeMap::new();
     for want in wants {
         spans.entry((want.mode, &want.target.key)).or_default().push(want.target.span);

@@ -191,6 +191,12 @@ fn a_set_that_overlaps_hundreds_of_sets_is_refused_or_granted_quickly() {
         assert!(matches!(&busy.conflicts[0].with, Blocker::Held(lock) if lock.session.as_str() == "holder"));
         assert_eq!(busy.conflicts[0].wanted.key.as_str(), "x");
     });
+    within_bounds("a refusal of lines that do not touch", || {
+        let lines = (0..255).map(|line| format!("f#{}", 300 + 2 * line)).chain(["x".to_owned()]);
+        let refusal =
+            house.refused(Command::Acquire(Acquire { priority: 9, ..set("later", &lines.collect::<Vec<_>>()) }));
+        assert!(matches!(refusal, Refusal::Busy(_)), "{refusal:?}");
+    });
     within_bounds("a grant", || {
         let outcome = house.outcome(Command::Acquire(Acquire { priority: 9, ..set("late", &staggered(&[])) }));
         assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");

@@ -39,7 +39,10 @@ fn the_better_part_of_what_was_wanted_is_named_first() {
     let free = busy(house.acquire("c", &["f#1-66"])).free;
     assert_eq!(free, [Span::parse("11-59").unwrap(), Span::parse("67-132").unwrap()]);
     house.granted("c", "f#11-59");
-    assert_eq!(busy(house.acquire("d", &["f#5-10"])).free[0], Span::parse("5-9").unwrap());
+    let free = busy(house.acquire("d", &["f#5-10"])).free;
+    assert_eq!(free, [Span::parse("67-72").unwrap(), Span::parse("4-9").unwrap()], "and not lines 5-9 again");
+    let own = busy(house.acquire("c", &["f#11-70"])).free;
+    assert_eq!(own, [Span::parse("67-126").unwrap()], "what one has need not be told");
     let others = busy(house.acquire("d", &["f#10-14"])).free;
     assert_eq!(others, [Span::parse("67-71").unwrap(), Span::parse("5-9").unwrap()]);
 }

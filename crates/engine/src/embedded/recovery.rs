@@ -9,7 +9,7 @@ use lockkeeper_core::time::Stamp;
 
 use super::disk;
 use super::identity::Identity;
-use super::segment::{self, SEGMENT_BYTES, SEGMENT_BYTES_MAX, Segment, Spare};
+use super::segment::{self, FIRST_SEGMENT_BYTES, SEGMENT_BYTES_MAX, Segment, Spare};
 use super::snapshot::{self, Snapshot};
 use super::walk::{self, Walk};
 use crate::clock::Mark;
@@ -234,7 +234,7 @@ impl<'a> Scan<'a> {
         durable = durable.max(self.snapshot.map_or(0, |snapshot| snapshot.position.revision));
         for at in self.at + 1..self.numbers.len() {
             let bytes = self.segment_bytes(at)?;
-            if is_zero(&bytes) && bytes.len() as u64 >= SEGMENT_BYTES {
+            if is_zero(&bytes) && bytes.len() as u64 >= FIRST_SEGMENT_BYTES {
                 self.found.spares.push(self.numbers[at]);
             } else {
                 durable = durable.max(walk::durable_in(&bytes, self.identity.salt).unwrap_or(0));

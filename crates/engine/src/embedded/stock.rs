@@ -66,7 +66,7 @@ struct Rack {
 impl Rack {
     /// How large the next one is to be. When a second one is wanted, the ledger grows.
     fn capacity(&self) -> u64 {
-        if self.wanted < 2 { self.kept_bytes } else { SEGMENT_BYTES }
+        if self.ready.is_empty() { self.kept_bytes } else { SEGMENT_BYTES }
     }
 }
 

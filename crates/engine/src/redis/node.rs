@@ -21,24 +21,32 @@ pub(super) struct Node {
     dial: Arc<Dial>,
     /// None: whichever is the master when a connection is made.
     host: Option<Host>,
-    /// For what is light, and for the rest. Many ask on one at the same time; each is made when it is needed.
-    light: Mutex<Line>,
-    heavy: Mutex<Line>,
+    lines: Mutex<Lines>,
     is_durable: AtomicBool,
     pub(super) notices: Notices,
 }
 
+/// Many ask on one at the same time. Both lead to the same Redis, and none outlives the other: which one is the master is asked once.
 #[derive(Debug, Default)]
-struct Line {
-    connection: Option<Arc<Connection>>,
+struct Lines {
+    light: Option<Arc<Connection>>,
+    /// For what is large; made when it is needed.
+    heavy: Option<Arc<Connection>>,
     patience: Patience,
+}
+
+impl Lines {
+    fn hang_up(&mut self) {
+        for connection in [self.light.take(), self.heavy.take()].into_iter().flatten() {
+            connection.give_up();
+        }
+    }
 }
 
 impl Node {
     pub(super) fn new(dial: Arc<Dial>, host: Option<Host>) -> Node {
         let notices = Notices::start(dial.clone(), host.clone());
-        let (light, heavy) = (Mutex::default(), Mutex::default());
-        Node { dial, host, light, heavy, is_durable: AtomicBool::new(false), notices }
+        Node { dial, host, lines: Mutex::default(), is_durable: AtomicBool::new(false), notices }
     }
 
     /// None: whichever is the master.
@@ -52,39 +60,49 @@ impl Node {
     }
 
     pub(super) async fn ask(&self, command: &Cmd, bytes: usize) -> Result<Value, Trouble> {
-        let line = if bytes > LIGHT_BYTES_MAX { &self.heavy } else { &self.light };
-        self.connection(line).await?.ask(command, bytes).await
+        self.connection(bytes > LIGHT_BYTES_MAX).await?.ask(command, bytes).await
     }
 
     /// Makes sure that it can be asked.
     pub(super) async fn connect(&self) -> Result<(), Trouble> {
-        self.connection(&self.light).await.map(|_| ())
+        self.connection(false).await.map(|_| ())
     }
 
     /// The connection, made and examined if there is none. As long as that has just failed, it is not tried again.
-    async fn connection(&self, line: &Mutex<Line>) -> Result<Arc<Connection>, Trouble> {
+    async fn connection(&self, is_heavy: bool) -> Result<Arc<Connection>, Trouble> {
         // Held while connecting: whoever comes meanwhile gets the same connection, or the same failure.
-        let mut line = line.lock().await;
-        if let Some(connection) = line.connection.as_ref().filter(|connection| !connection.is_gone()) {
-            return Ok(connection.clone());
+        let mut lines = self.lines.lock().await;
+        if [&lines.light, &lines.heavy].into_iter().flatten().any(|connection| connection.is_gone()) {
+            lines.hang_up();
         }
-        line.connection = None;
-        if let Some(why) = line.patience.refusal() {
+        if lines.light.is_none() {
+            lines.light = Some(self.dialled(&mut lines.patience, self.host.as_ref()).await?);
+        }
+        if is_heavy
+            && lines.heavy.is_none()
+            && let Some(host) = lines.light.as_ref().map(|light| light.host().clone())
+        {
+            lines.heavy = Some(self.dialled(&mut lines.patience, Some(&host)).await?);
+        }
+        let line = if is_heavy { &lines.heavy } else { &lines.light };
+        Ok(line.clone().expect("just made"))
+    }
+
+    async fn dialled(&self, patience: &mut Patience, host: Option<&Host>) -> Result<Arc<Connection>, Trouble> {
+        if let Some(why) = patience.refusal() {
             return Err(Trouble::Unsent(why));
         }
         let place = &self.dial.address;
-        match self.dial.command(self.host.as_ref()).await {
+        match self.dial.command(host).await {
             Ok((connection, facts)) => {
-                if line.patience.succeeded() {
+                if patience.succeeded() {
                     tracing::info!(%place, host = %connection.host(), "Redis is there again");
                 }
                 self.is_durable.store(facts.is_durable, Ordering::Relaxed);
-                let connection = Arc::new(connection);
-                line.connection = Some(connection.clone());
-                Ok(connection)
+                Ok(Arc::new(connection))
             }
             Err(error) => {
-                let (_, first) = line.patience.failed(error.clone());
+                let (_, first) = patience.failed(error.clone());
                 if first {
                     tracing::warn!(%place, %error, "Redis can't be used; trying again and again");
                 }
@@ -95,10 +113,6 @@ impl Node {
 
     /// Looks for the right Redis anew before the next command.
     pub(super) async fn hang_up(&self) {
-        for line in [&self.light, &self.heavy] {
-            if let Some(connection) = line.lock().await.connection.take() {
-                connection.give_up();
-            }
-        }
+        self.lines.lock().await.hang_up();
     }
 }

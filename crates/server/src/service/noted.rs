@@ -40,7 +40,7 @@ impl Noted<'_> {
     pub(super) fn look_who_asked(&mut self, input: Input<'_>, caller: &Caller) {
         let Input::Json(body) = input else { return };
         if let (None, Ok(who)) = (&self.session, serde_json::from_str::<Asked<'_>>(body)) {
-            let named = who.agent_id.and_then(|name| AgentName::parse(&name).ok());
+            let named = who.agent_id.and_then(|name| AgentName::parse(&name).ok()).filter(|name| !name.is_external());
             self.agent = caller.agent.clone().or(named);
             let named = who.session_id.or_else(|| self.agent.as_ref().map(|agent| agent.as_str().to_owned().into()));
             self.session = named.and_then(|name| SessionId::parse(&name).ok());

@@ -64,6 +64,14 @@ pub(crate) fn spec(context: &Context, typed: &str) -> Result<LockSpec, Failure> 
             "{file_path} is not there: paths are read from this folder, and {typed} lies at the top of the repository."
         );
     }
+    if !context.global.json
+        && let Some(inner) = context.config()?.place.repository_inside(typed)
+    {
+        note!(
+            "{} is a repository of its own: whoever works in there does not see what is locked from here.",
+            inner.display()
+        );
+    }
     let Some(lines) = lines else { return Ok(LockSpec { file_path, ..LockSpec::default() }) };
     let span = Span::parse(&lines).map_err(|error| {
         let path = typed.rsplit_once(':').map_or(typed, |(path, _)| path);

@@ -143,6 +143,19 @@ impl Place {
         }
     }
 
+    /// The repository inside of this one that a path leads into, such as a submodule: a part of this one from here, and a space of its
+    /// own for whoever works in there.
+    pub(crate) fn repository_inside(&self, typed: &str) -> Option<PathBuf> {
+        if Key::has_prefix(typed) {
+            return None;
+        }
+        let path = Span::behind_colon(typed).map_or(typed, |(path, _)| path);
+        let file = resolve(&self.here.join(split_stars(path).0)).ok()?;
+        let root = self.root_of(&file)?;
+        let below = file.ancestors().take_while(|folder| folder.starts_with(&root) && **folder != *root);
+        below.into_iter().find(|folder| is_worktree(folder)).map(Path::to_owned)
+    }
+
     /// Whether this folder stands for itself alone: no repository is around it, and no lockkeeper.toml marks one.
     pub(crate) fn is_alone(&self) -> bool {
         self.shared == self.root && !self.root.join(CONFIG_FILE).is_file()

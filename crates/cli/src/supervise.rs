@@ -1,7 +1,6 @@
 //! A command that runs under a lock: signals go on to it, and it is ended with whatever it started when the lock is lost.
 
 use std::future::Future;
-use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
@@ -35,6 +34,7 @@ pub(crate) async fn supervise<L>(mut command: Command, lost: impl Future<Output 
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut hung_up = signal(SignalKind::hangup())?;
+    let mut orphaned = signal(SignalKind::child())?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -57,7 +57,8 @@ pub(crate) async fn supervise<L>(mut command: Command, lost: impl Future<Output 
                 return Ok(Ended::Itself(u8::try_from(code).unwrap_or(1)));
             }
             // A terminal sends Ctrl-C to the command as well.
-            Some(()) = interrupted.recv() => if !std::io::stdin().is_terminal() { forward(Signal::INT) },
+            Some(()) = interrupted.recv() => if !is_in_the_foreground() { forward(Signal::INT) },
+            Some(()) = orphaned.recv() => fetch_orphans(id),
             Some(()) = terminated.recv() => forward(Signal::TERM),
             Some(()) = hung_up.recv() => forward(Signal::HUP),
             lost = &mut lost => {
@@ -66,6 +67,41 @@ pub(crate) async fn supervise<L>(mut command: Command, lost: impl Future<Output 
             }
         }
     }
+}
+
+/// Whether a terminal has this program, and with it the command, in its foreground, wherever their input comes from.
+fn is_in_the_foreground() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| {
+        rustix::termios::tcgetpgrp(terminal).is_ok_and(|foreground| foreground == rustix::process::getpgrp())
+    })
+}
+
+/// What the command left behind and has ended is fetched, or it would stay in the table of processes; the command itself is waited for.
+fn fetch_orphans(command: Option<Pid>) {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let orphans = processes().filter(|process| process.parent == own && process.has_ended);
+    for orphan in orphans.filter_map(|process| Pid::from_raw(process.id)).filter(|orphan| Some(*orphan) != command) {
+        let _ = rustix::process::waitpid(Some(orphan), rustix::process::WaitOptions::NOHANG);
+    }
+}
+
+/// A process, as the system lists it.
+struct Process {
+    id: i32,
+    parent: i32,
+    /// It does nothing any more, and was not fetched yet.
+    has_ended: bool,
+}
+
+fn processes() -> impl Iterator<Item = Process> {
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut behind = stat.rsplit_once(')')?.1.split_whitespace();
+        let has_ended = behind.next()? == "Z";
+        Some(Process { id, parent: behind.next()?.parse().ok()?, has_ended })
+    })
 }
 
 /// Ends a command and whatever it started.
@@ -95,22 +131,8 @@ fn descendants() -> Vec<Pid> {
 
 /// A process and its descendants, as the system lists them.
 fn family(first: Pid) -> Vec<Pid> {
-    let parent_of = |stat: &str| {
-        let behind = stat.rsplit_once(')')?.1;
-        behind.split_whitespace().nth(1)?.parse::<i32>().ok()
-    };
-    let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pairs: Vec<(i32, i32)> = listed
-        .filter_map(|entry| {
-            let id: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            // One that has ended and was not fetched yet does nothing any more.
-            if stat.rsplit_once(')').is_some_and(|(_, behind)| behind.trim_start().starts_with('Z')) {
-                return None;
-            }
-            Some((id, parent_of(&stat)?))
-        })
-        .collect();
+    let pairs: Vec<(i32, i32)> =
+        processes().filter(|process| !process.has_ended).map(|process| (process.id, process.parent)).collect();
     // A service that this program had to start is a child too, and not to be ended with the command. Not by its words alone: a
     // command may have the same.
     let own = std::fs::read_link("/proc/self/exe").ok();

@@ -21,7 +21,20 @@ pub fn shell_word(word: &str) -> Cow<'_, str> {
     if !word.is_empty() && word.chars().all(plain) {
         return Cow::Borrowed(word);
     }
-    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+    if !word.chars().any(char::is_control) {
+        return Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")));
+    }
+    // A line that ends in the middle of a word would be a command of its own.
+    let mut quoted = String::from("$'");
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => quoted.extend(['\\', c]),
+            control if control.is_control() => quoted.extend(format!("\\u{:04x}", u32::from(control)).chars()),
+            plain => quoted.push(plain),
+        }
+    }
+    quoted.push('\'');
+    Cow::Owned(quoted)
 }
 
 /// One line of printable text: every run of white space and unprintable characters becomes one space.
@@ -85,6 +98,7 @@ mod tests {
         assert_eq!(shell_word("src/a.rs:1-5"), "src/a.rs:1-5");
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("it'; touch x; '.md"), r"'it'\''; touch x; '\''.md'");
+        assert_eq!(shell_word("n\ntouch x\n\u{1b}it's\\"), r"$'n\u000atouch x\u000a\u001bit\'s\\'", "and one line");
     }
 
     #[test]

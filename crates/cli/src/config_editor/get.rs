@@ -4,6 +4,7 @@ use clap::Args;
 use std::io::IsTerminal as _;
 
 use lockkeeper_config_editor::{Document, Error, Format, Key, Value};
+use lockkeeper_core::text::percent_decoded;
 use lockkeeper_wire::word::Word;
 use serde_json::json;
 
@@ -171,6 +172,13 @@ impl InForce {
 /// A list of everything is shown around; a password in a URL is not for that.
 fn without_password(value: Value) -> Value {
     let Value::Text(text) = &value else { return value };
+    // Names of options may be escaped, and a password's is one of them.
+    if let Some((place, options)) = text.split_once('?')
+        && percent_decoded(options).to_ascii_lowercase().matches("password=").count()
+            != options.to_ascii_lowercase().matches("password=").count()
+    {
+        return without_login(Value::Text(format!("{place}?***")));
+    }
     // As an option of a URL, or as libpq writes it.
     let lower = text.to_ascii_lowercase();
     if let Some(at) = lower.find("password=") {

@@ -151,9 +151,10 @@ impl Folders {
     }
 }
 
-/// Whether what says what to ignore in a folder comes to an end: the walk reads it before anybody else can look at it.
+/// Whether what says what to ignore in a folder comes to an end: the walk reads it before anybody else can look at it. A link is not
+/// followed, as git does not: it may lead to something without an end that calls itself a file of no length.
 fn is_sound(folder: &Path) -> bool {
-    [IGNORE_FILE, ".ignore"].iter().all(|name| match folder.join(name).metadata() {
+    [IGNORE_FILE, ".ignore"].iter().all(|name| match folder.join(name).symlink_metadata() {
         Ok(found) => found.is_file() && found.len() <= foreign::BYTES_MAX,
         Err(_) => true,
     })

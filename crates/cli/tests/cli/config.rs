@@ -74,6 +74,10 @@ fn every_setting_in_force_is_shown_with_what_says_it_and_no_password() {
     let table = house.say("a", &["config", "get"]);
     assert!(table.out.contains("KEY") && !table.out.contains("hunter2"), "{table:?}");
     assert_eq!(house.say("a", &["config", "get", "engine"]).out, "redis://:hunter2@db:6379\n");
+    let escaped = "postgres://me@db/locks?passw%6Frd=hunter2&sslmode=disable";
+    let mut get = house.command("a", &["config", "get"]);
+    let table = crate::house::said(get.env("LOCKKEEPER_ENGINE", escaped).output().expect("the program runs"));
+    assert!(table.out.contains("@db/locks?***") && !table.out.contains("hunter2"), "{table:?}");
     let wrong = house.say("a", &["config", "get", "lock.defaultttl"]);
     assert!(wrong.code == 4 && wrong.err.contains("config get lock.default_ttl"), "{wrong:?}");
 }

@@ -156,6 +156,17 @@ fn from_outside_of_a_repository_a_file_in_it_is_not_locked_where_nobody_would_se
 fn a_repository_inside_another_one_is_a_part_of_it() {
     let house = House::new();
     house.git(&["init", "--quiet", "vendor/library"]);
-    assert_eq!(house.say("a", &["lock", "acquire", "vendor/library/a.rs"]).code, 0);
+    let told = house.say("a", &["lock", "acquire", "vendor/library/a.rs"]);
+    assert!(told.code == 0 && told.err.contains("vendor/library is a repository of its own"), "{told:?}");
     assert_eq!(house.held(), ["a vendor/library/a.rs"]);
+    assert_eq!(house.say("a", &["lock", "acquire", "vendor/other.rs"]).err, "", "nothing is said where there is none");
+}
+
+/// Anybody can commit such a link; git does not follow it either.
+#[test]
+fn what_says_what_to_ignore_is_no_link_to_something_without_an_end() {
+    let house = House::new();
+    std::os::unix::fs::symlink("/proc/self/pagemap", house.repository().join(".gitignore")).expect("a link");
+    let refused = house.say("p", &["room", "watch"]);
+    assert!(refused.code != 0 && refused.err.contains("is no plain file"), "{refused:?}");
 }

@@ -250,3 +250,19 @@ fn whoever_waits_keeps_what_the_session_holds() {
     house.say("b", &["lock", "release", "y"]);
     assert_eq!(finish(waiting).code, 0);
 }
+
+#[test]
+fn what_a_command_leaves_behind_and_has_ended_stays_in_no_table() {
+    let house = House::new();
+    let script = "for i in 1 2 3 4 5 6 7 8; do (setsid sleep 0.01 &); done; sleep 0.5; touch left; sleep 2";
+    let run = house.start("a", &["run", "x", "--", "sh", "-c", script]);
+    wait_for("what is left behind", || house.repository().join("left").exists().then_some(()));
+    let ended = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut behind = stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned);
+        (behind.next()? == "Z" && behind.next()? == run.id().to_string()).then_some(())
+    };
+    let count = std::fs::read_dir("/proc").unwrap().flatten().filter_map(ended).count();
+    assert_eq!(count, 0, "nobody has fetched them");
+    assert_eq!(finish(run).code, 0);
+}

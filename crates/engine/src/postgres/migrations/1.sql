@@ -62,7 +62,7 @@ create table lockkeeper_documents (
 ) with (fillfactor = 70);
 
 -- Where a ledger ends; no row when there is no ledger.
-create function lockkeeper_end(named text) returns table (
+create or replace function lockkeeper_end(named text) returns table (
   ledger bigint, epoch bigint, revision bigint, digest bigint, volume bigint, stamp bigint, lead bigint,
   base_revision bigint, base_digest bigint, base_volume bigint,
   snapshot text, snapshot_parts bigint, snapshot_bytes bigint, snapshot_hash text
@@ -79,19 +79,19 @@ create function lockkeeper_end(named text) returns table (
   where l.space = named
 $$;
 
-create function lockkeeper_wall() returns bigint language sql volatile as $$
+create or replace function lockkeeper_wall() returns bigint language sql volatile as $$
   select (extract(epoch from clock_timestamp()) * 1000000)::bigint
 $$;
 
 -- The time of the ledger. As long as somebody remembers how late it was, a clock that is set moves nothing: the
 -- ledger's time stays within what they remember.
-create function lockkeeper_time(wall bigint, lead bigint, last bigint, lower bigint, upper bigint) returns bigint
+create or replace function lockkeeper_time(wall bigint, lead bigint, last bigint, lower bigint, upper bigint) returns bigint
 language sql immutable as $$
   select greatest(case when upper > 0 then least(wall + lead, upper) else wall + lead end, lower, last)
 $$;
 
 -- The place after a batch.
-create function lockkeeper_following(epoch bigint, digest bigint, batch bytea, stamp bigint, wall bigint, hash text)
+create or replace function lockkeeper_following(epoch bigint, digest bigint, batch bytea, stamp bigint, wall bigint, hash text)
 returns bigint language sql immutable as $$
   select ('x' || encode(substring(sha256(
     int8send(epoch) || int8send(digest) || batch || int8send(stamp) || int8send(wall) || decode(hash, 'hex')
@@ -99,7 +99,7 @@ returns bigint language sql immutable as $$
 $$;
 
 -- Whether the ledger has passed a place, and still knows.
-create function lockkeeper_has_place(ends record, at_epoch bigint, at_revision bigint, at_digest bigint)
+create or replace function lockkeeper_has_place(ends record, at_epoch bigint, at_revision bigint, at_digest bigint)
 returns boolean language plpgsql stable as $$
 begin
   if at_epoch <> ends.epoch or at_revision < ends.base_revision or at_revision > ends.revision then
@@ -124,7 +124,7 @@ create type lockkeeper_answer as (
 );
 
 -- What somebody missed who stands at a place.
-create function lockkeeper_look(
+create or replace function lockkeeper_look(
   named text, at_epoch bigint, at_revision bigint, at_digest bigint, lower bigint, upper bigint, budget bigint
 ) returns setof lockkeeper_answer language plpgsql stable as $$
 declare
@@ -185,7 +185,7 @@ end
 $$;
 
 -- Records a batch if the ledger ends at this place, else says what was missed.
-create function lockkeeper_append(
+create or replace function lockkeeper_append(
   named text, at_epoch bigint, at_revision bigint, at_digest bigint, lower bigint, upper bigint, budget bigint,
   new_batch bytea, new_payload bytea, hash text, proposed_time bigint, proposed_wall bigint, log_bytes_max bigint,
   new_epoch bigint, ids text[], lefts bigint[], documents text[], tokens bigint[], places bigint[]
@@ -274,7 +274,7 @@ end
 $$;
 
 -- Puts a snapshot whose parts are all there in the place of what it stands for.
-create function lockkeeper_switch(
+create or replace function lockkeeper_switch(
   named text, at_epoch bigint, at_revision bigint, at_digest bigint, lower bigint, upper bigint,
   name_new text, parts_new bigint, bytes_new bigint, hash_new text
 ) returns setof lockkeeper_answer language plpgsql volatile as $$

@@ -57,12 +57,12 @@ impl State {
         if pauses.iter().map(waiting).any(|waiting| waiting.is_break()) {
             return found;
         }
-        self.first_earlier(session, &others, rank)
+        self.first_earlier(session, &others, rank, SET_LOOKS_MAX)
     }
 
     /// Somebody else who waits for something of this and comes earlier. Looked for among those who wait for it, as long as these are
     /// few, and else among those who come earlier: each of them is looked at once, whatever it wants.
-    fn first_earlier(&self, session: &SessionId, wants: &[&Want], rank: Rank) -> Option<Blocker> {
+    fn first_earlier(&self, session: &SessionId, wants: &[&Want], rank: Rank, few: usize) -> Option<Blocker> {
         let mut covered: HashMap<usize, bool> = HashMap::new();
         let mut is_covered = |place: usize| {
             let is_own = || self.covered_by_own(session, &wants[place].target, wants[place].mode);
@@ -83,14 +83,14 @@ impl State {
                 if is_earlier(waiter) && !is_covered(place) {
                     found = Some(waiting_at(waiter, &want.target));
                 }
-                let goes_on = found.is_none() && looks < SET_LOOKS_MAX;
+                let goes_on = found.is_none() && looks < few;
                 if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             if stopped.is_break() {
                 break;
             }
         }
-        if found.is_some() || looks < SET_LOOKS_MAX {
+        if found.is_some() || looks < few {
             return found;
         }
         let mut own = ConflictIndex::default();
@@ -383,4 +383,67 @@ fn joined(wants: &[Want]) -> Vec<Want> {
         found.extend(joined.into_iter().map(|span| Want { target: Target { key: (*key).clone(), span }, mode: *mode }));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::command::{Acquire, Actor, Command};
+    use crate::decide::Context;
+    use crate::session::{AgentName, Intention};
+    use crate::state::Rules;
+    use crate::time::{Millis, Stamp, Time};
+
+    fn wants() -> impl Strategy<Value = Vec<Want>> {
+        let key = "(a|b)/[xy]|a/\\*|a/\\*\\*|\\*\\*|f";
+        let want = (key, 1..9u32, 0..4u32, any::<bool>()).prop_map(|(text, start, more, shared)| {
+            let key = Key::parse(&text).expect("the pattern makes keys");
+            let lines = Span::between(start, start + more);
+            let target = Target::new(key.clone(), lines);
+            let target = target.unwrap_or_else(|_| Target::new(key, Span::WHOLE).expect("whole"));
+            Want { target, mode: if shared { Mode::Shared } else { Mode::Exclusive } }
+        });
+        prop::collection::vec(want, 1..5)
+    }
+
+    fn acquire(session: u8, wants: Vec<Want>, priority: u8) -> Acquire {
+        let name = format!("s{session}");
+        let (session, agent) = (SessionId::parse(&name).unwrap(), AgentName::parse(&name).unwrap());
+        let actor = Actor { session, agent, agent_type: None, bound: false };
+        let (intention, ttl, wait) = (Intention::default(), Millis(60_000), Millis(60_000));
+        Acquire { actor, wants, intention, ttl, wait, priority, feature: None, request: None, restores: false }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn a_set_is_in_the_way_of_whom_each_of_its_wants_is(
+            asked in prop::collection::vec((0..6u8, wants(), 0..3u8), 1..12), session in 0..6u8, wants in wants(), priority in 0..3u8
+        ) {
+            let rules = Rules { quota_limit: 0, ..Rules::default() };
+            let mut state = State::new(7);
+            let mut stamp = Stamp { time: Time(1_000_000_000), wall: 1_000_000_000 };
+            for (session, wants, priority) in asked {
+                stamp.time = stamp.time.plus(Millis(1));
+                let cx = Context { rules: &rules, now: stamp, refused_lately: &[] };
+                state.decide(&cx, &Command::Acquire(acquire(session, wants, priority)), &mut Vec::new());
+            }
+            let session = SessionId::parse(&format!("s{session}")).unwrap();
+            let rank = Rank::new(stamp.time, priority, WaiterId(u64::MAX));
+            let stop = |_: Blocker| ControlFlow::Break(());
+            let alone = |want: &Want| state.blockers_within(&mut Patience::endless(), &session, want, rank, stop).is_break();
+            prop_assert_eq!(wants.iter().any(alone), state.first_in_the_way(&session, &wants, rank).is_some());
+            let earlier = |want: &Want| {
+                let stop = |_: &Arc<Waiter>, _| ControlFlow::Break(());
+                state.waiting_before(&mut Patience::endless(), &session, want, rank, stop).is_break()
+            };
+            let all: Vec<&Want> = wants.iter().collect();
+            for few in [0, 1, 2, usize::MAX] {
+                let found = state.first_earlier(&session, &all, rank, few).is_some();
+                prop_assert_eq!(wants.iter().any(earlier), found, "{} are few", few);
+            }
+        }
+    }
 }

@@ -65,6 +65,12 @@ pub const AHEAD_COUNTED_MAX: usize = 256;
 pub const CONFLICT_LOOKS_MAX: usize = 20_000;
 /// and to say which lines are free.
 pub const FREE_LOOKS_MAX: usize = 10_000;
+/// How often each waiter may be found, by whatever somebody wants or leaves, before all of them are looked at instead.
+pub const LOOKS_A_WAITER: usize = 4;
+/// A session's spans of one file that are looked at one by one.
+pub const FEW_SPANS: usize = 64;
+/// Own locks of whoever joins the queue, of which it is asked whether somebody else wants them; whoever has more is taken for wanted.
+pub const OWN_LOCKS_ASKED_MAX: usize = 2000;
 /// Waiters that a set looks at by what they wait for, before it looks at them one after the other.
 pub const SET_LOOKS_MAX: usize = 1000;
 /// Locks and waiters that a pause looks at to find out what it makes free at once: the rest is looked for in the queue.

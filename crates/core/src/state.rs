@@ -19,7 +19,7 @@ use crate::history::History;
 use crate::index::{ConflictIndex, covering};
 use crate::journal::{Journal, Undo};
 use crate::key::{Key, Target};
-use crate::limits::SESSION_ALIVE;
+use crate::limits::{FEW_SPANS, SESSION_ALIVE};
 use crate::lock::{FeatureId, Lock, LockId, Token, WaiterId};
 use crate::mode::Mode;
 use crate::outcome::{Refusal, Room};
@@ -85,9 +85,6 @@ pub struct State {
     pub(crate) history: History,
     pub(crate) journal: Journal,
 }
-
-/// A session's spans of one file that are looked at one by one.
-const FEW_SPANS: usize = 64;
 
 /// Numbers that only rise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

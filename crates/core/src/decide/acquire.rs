@@ -3,17 +3,15 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use super::deadlock::Patience;
-use super::queue::LOOKS_A_WAITER;
 use super::{Deciding, Refused};
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, NewLock, On};
 use crate::key::{Key, Target};
 use crate::limits::{
-    AWAITED_MAX, AWAITED_PER_SESSION_MAX, CIRCLE_PLACES_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX, SET_MAX,
-    STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
+    AWAITED_MAX, AWAITED_PER_SESSION_MAX, CIRCLE_PLACES_MAX, FINALIZE_TTL, LOCKS_MAX, LOCKS_PER_SESSION_MAX,
+    LOOKS_A_WAITER, SET_MAX, STAMP_DELAY_MAX, WAITERS_MAX, WAITERS_PER_SESSION_MAX,
 };
 use crate::lock::{LockId, WaiterId};
 use crate::mode::Mode;
@@ -21,7 +19,7 @@ use crate::outcome::{BusyReason, CycleStep, Limit, Outcome, Refusal};
 use crate::planted::{self, Bug};
 use crate::session::{Intention, SessionId};
 use crate::state::State;
-use crate::waiter::{Rank, Waiter};
+use crate::waiter::Rank;
 
 /// What an acquisition comes down to for a session that may hold some of it already.
 pub(super) struct Parts {
@@ -105,10 +103,7 @@ impl Deciding<'_> {
 
     /// The same request again, from a client that came back to its place in the queue.
     fn same_request_in_queue(&self, acquire: &Acquire) -> Option<WaiterId> {
-        let request = acquire.request.as_ref()?;
-        let same =
-            |waiter: &&Arc<Waiter>| waiter.asked.request.as_ref().is_some_and(|waiting| waiting.id == request.id);
-        self.state.waiters_of(&acquire.actor.session).find(same).map(|waiter| waiter.id())
+        self.state.waiting_request(&acquire.actor.session, &acquire.request.as_ref()?.id)
     }
 
     /// Builds the event; whether it may be was decided above. If it pauses a feature, those who wait for that make room: what

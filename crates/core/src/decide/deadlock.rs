@@ -10,7 +10,9 @@ use super::queue::targets;
 use crate::command::{Acquire, Want};
 use crate::event::{Enqueued, Event, Grant, On};
 use crate::key::Target;
-use crate::limits::{CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX, CONFLICT_LOOKS_MAX, FREE_LOOKS_MAX};
+use crate::limits::{
+    CIRCLE_LOOKS_MAX, CIRCLE_LOOKS_MIN, CIRCLE_STEPS_MAX, CONFLICT_LOOKS_MAX, FREE_LOOKS_MAX, OWN_LOCKS_ASKED_MAX,
+};
 use crate::lock::{FeatureId, LockId};
 use crate::mode::Mode;
 use crate::outcome::CycleStep;
@@ -21,8 +23,6 @@ use crate::waiter::{Rank, Waiter};
 
 /// To look through so many of a session's own locks is one look.
 const OWN_LOCKS_A_LOOK: usize = 100;
-/// Of so many of its own locks it is asked whether somebody else wants them.
-const OWN_LOCKS_ASKED_MAX: usize = 2000;
 
 /// How many locks and waiters may be looked at yet.
 #[derive(Clone)]

@@ -8,15 +8,13 @@ use super::Deciding;
 use crate::command::Want;
 use crate::event::{Event, Withdrawal};
 use crate::key::Target;
+use crate::limits::LOOKS_A_WAITER;
 use crate::lock::WaiterId;
 use crate::mode::Mode;
 use crate::outcome::{Answer, Outcome};
 use crate::planted::{self, Bug};
 use crate::session::SessionId;
 use crate::waiter::{Place, Rank, Waiter};
-
-/// How often each waiter may be found, by whatever came free, before all of them are looked at instead.
-pub(super) const LOOKS_A_WAITER: usize = 4;
 
 impl Deciding<'_> {
     /// Hands what came free to those whose turn it is. Whoever is gone, or has waited long enough, makes room for the

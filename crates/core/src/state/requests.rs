@@ -9,7 +9,7 @@ use super::State;
 use crate::journal::Undo;
 use crate::key::Target;
 use crate::limits::{REQUEST_MEMORY, REQUESTS_LOCKS_MAX, REQUESTS_PER_SESSION_MAX};
-use crate::lock::{Lock, LockId};
+use crate::lock::{Lock, LockId, WaiterId};
 use crate::session::{RequestId, SessionId};
 use crate::time::Time;
 use crate::waiter::Waiter;
@@ -55,10 +55,15 @@ impl State {
         (now < remembered.at.plus(REQUEST_MEMORY)).then_some(remembered)
     }
 
+    /// The place in the queue of a request with this id.
+    pub(crate) fn waiting_request(&self, session: &SessionId, request: &RequestId) -> Option<WaiterId> {
+        let same = |waiter: &&Arc<Waiter>| waiter.asked.request.as_ref().is_some_and(|asked| asked.id == *request);
+        self.waiters_of(session).find(same).map(|waiter| waiter.id())
+    }
+
     /// Whether a request with this id was answered, or waits.
     pub fn is_known_request(&self, session: &SessionId, request: &RequestId, now: Time) -> bool {
-        let asked = |waiter: &Arc<Waiter>| waiter.asked.request.as_ref().is_some_and(|waiting| waiting.id == *request);
-        self.remembered(session, request, now).is_some() || self.waiters_of(session).any(asked)
+        self.remembered(session, request, now).is_some() || self.waiting_request(session, request).is_some()
     }
 
     /// The remembered requests of a session that were answered with any of these locks.

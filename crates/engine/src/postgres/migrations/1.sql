@@ -115,6 +115,9 @@ begin
 end
 $$;
 
+-- What is left when somebody has dropped the tables alone; with it go the functions that answer so.
+drop type if exists lockkeeper_answer cascade;
+
 -- An answer: the first row says what is so; the others are records.
 create type lockkeeper_answer as (
   word text, now bigint, epoch bigint, end_revision bigint, end_digest bigint, bytes bigint,
